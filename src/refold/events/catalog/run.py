@@ -1,0 +1,81 @@
+"""The life of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from refold.events.catalog.base import Facts, Name, event
+
+Reason = Literal["imported", "in_doubt", "diverged", "requested", "waiting"]
+CaptureMode = Literal["full", "metadata_only"]
+
+
+@event("run.created")
+class RunCreated(Facts):
+    """The first event of every run stream. Content: input, key, and what the source said of itself."""
+
+    workflow: Name
+    effect_domain: str
+    lineage_root: str
+    origin: Literal["live", "imported"] = "live"
+    workflow_version: int | None = None
+    subject_kind: Literal["workflow", "session", "tool"] = "workflow"
+    subject_id: Name | None = None
+    key_digest: str | None = None
+    input_digest: str | None = None
+    parent_run_id: str | None = None
+    source_run_id: str | None = None
+    attempt_no: int = 1
+    replay_kind: str | None = None
+    sandbox: bool = False
+    config_digest: str | None = None
+    user_id: Name | None = None
+    api_key_id: str | None = None
+    trace_id: str | None = None
+    request_id: str | None = None
+    capture: CaptureMode = "full"
+    engine: str | None = None
+
+
+@event("run.started")
+class RunStarted(Facts):
+    """Code began to run, or an imported session was opened."""
+
+
+@event("run.paused")
+class RunPaused(Facts):
+    """The run waits; nothing can move it but what `reason` names."""
+
+    reason: Reason
+
+
+@event("run.resumed")
+class RunResumed(Facts):
+    """The run goes on after a pause."""
+
+
+@event("run.succeeded")
+class RunSucceeded(Facts):
+    """Terminal. Content: output."""
+
+
+@event("run.failed")
+class RunFailed(Facts):
+    """Terminal. Content: message, details."""
+
+    error_code: str
+    step_id: str | None = None
+
+
+@event("run.canceled")
+class RunCanceled(Facts):
+    """Terminal: somebody asked for the end. Content: basis."""
+
+
+@event("run.expired")
+class RunExpired(Facts):
+    """Terminal: a deadline passed."""
+
+
+TERMINAL = frozenset({"run.succeeded", "run.failed", "run.canceled", "run.expired"})
+"""Types that close a run's stream; nothing follows them in it."""

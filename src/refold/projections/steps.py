@@ -1,0 +1,105 @@
+"""`run_steps`: one row a unit of work, whatever kind of work it is."""
+
+from __future__ import annotations
+
+from refold.events.envelope import Event
+from refold.projections.fold import FoldState, named, on, spent
+from refold.projections.rows import StepRow
+
+
+@on("step.completed", "step.failed")
+def pure_step(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    failed = event.type == "step.failed"
+    duration = facts.duration_us
+    state.put(
+        StepRow(
+            step_id=facts.step_id,
+            run_id=state.run_id,
+            seq=event.seq,
+            type=facts.type,
+            node=named(facts.name, view.name),
+            status="failed" if failed else "skipped" if facts.skipped else "succeeded",
+            started_at=event.at if duration is None else event.at - duration,
+            end_seq=event.seq,
+            ended_at=event.at,
+            duration_ms=None if duration is None else duration / 1000,
+            site=event.row.site or None,
+            input_summary=view.input,
+            output_summary=view.output,
+            error_code=facts.error_code if failed else None,
+            error_message=view.error,
+        )
+    )
+
+
+@on("signal.received", "context.compressed")
+def delivered(state: FoldState, event: Event) -> None:
+    signal = event.type == "signal.received"
+    facts, view = event.facts, event.view
+    state.put(
+        StepRow(
+            step_id=facts.step_id,
+            run_id=state.run_id,
+            seq=event.seq,
+            type="io" if signal else "context",
+            node=named(facts.signal, view.name) if signal else "compress",
+            status="succeeded",
+            started_at=event.at,
+            end_seq=event.seq,
+            ended_at=event.at,
+            site=event.row.site or None,
+            input_summary=view.input,
+            output_summary=view.output,
+            tokens_prompt=None if signal else facts.tokens_before,
+            tokens_completion=None if signal else facts.tokens_after,
+        )
+    )
+
+
+@on("inference.requested")
+def requested(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    row = state.open.steps.get(facts.step_id)
+    if row is None:
+        row = state.open.steps[facts.step_id] = StepRow(
+            step_id=facts.step_id,
+            run_id=state.run_id,
+            seq=event.seq,
+            type="llm",
+            node=named(facts.model, view.name),
+            status="running",
+            started_at=event.at,
+            site=event.row.site or None,
+            input_summary=view.input,
+            provider=named(facts.provider, view.provider),
+        )
+    row.status = "running"
+    row.attempts = facts.attempt
+    state.put(row)
+
+
+@on("inference.completed", "inference.failed", "inference.lost")
+def inference_ended(state: FoldState, event: Event) -> None:
+    facts = event.facts
+    # A failed attempt may be followed by another: the step stays open until its run or a completion closes it.
+    row = state.open.steps.get(facts.step_id)
+    if row is None:
+        raise state.broken(event, "the step", facts.step_id)
+    row.end_seq = event.seq
+    row.ended_at = event.at
+    row.output_summary = event.view.output
+    if event.type == "inference.lost":
+        row.status, row.error_code = "failed", "lost"
+    else:
+        usage = facts.usage
+        row.duration_ms = spent(facts.duration_us, row.started_at, event.at)
+        if usage is not None:
+            row.tokens_prompt, row.tokens_completion, row.tokens_cached = usage.prompt, usage.completion, usage.cached
+        if event.type == "inference.completed":
+            row.status, row.finish = "succeeded", facts.finish
+            row.error_code = row.error_message = None
+            del state.open.steps[facts.step_id]
+        else:
+            row.status, row.error_code, row.error_message = "failed", facts.error_code, event.view.error
+    state.put(row)

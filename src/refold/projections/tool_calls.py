@@ -1,0 +1,173 @@
+"""`run_step_tool_calls` and the steps of tools: one row a call site, from claim to answer, doubt or refusal."""
+
+from __future__ import annotations
+
+from refold.events.catalog.tool import Claim
+from refold.events.envelope import Event
+from refold.projections.fold import FoldState, named, on, spent
+from refold.projections.rows import StepRow, ToolCallRow
+
+
+@on("tool.claimed", "tool.dispatched")
+def asked(state: FoldState, event: Event) -> None:
+    facts = event.facts
+    if facts.claim is not None:
+        _claimed(state, event, facts.claim)
+    row = _call(state, event)
+    if event.type == "tool.dispatched":
+        row.observed = facts.observed
+        row.dispatched_at = event.at
+        row.status = "in_doubt" if facts.observed else "dispatched"
+        step = state.open.steps[row.run_step_id]
+        step.status = "running"
+        state.put(step)
+    state.put(row)
+
+
+def _claimed(state: FoldState, event: Event, claim: Claim) -> None:
+    facts, view = event.facts, event.view
+    tool = named(claim.tool, view.name)
+    call = state.open.calls.get(facts.tool_call_id)
+    if call is not None:
+        call.attempts = claim.attempt
+        call.status = "claimed"
+        return
+    state.open.calls[facts.tool_call_id] = ToolCallRow(
+        tool_call_id=facts.tool_call_id,
+        run_id=state.run_id,
+        run_step_id=claim.step_id,
+        intent_id=facts.intent_id,
+        seq=event.seq,
+        tool=tool,
+        status="claimed",
+        attempts=claim.attempt,
+        idempotency_key=claim.key,
+        provider_call_id=view.ref,
+        arguments_summary=view.input,
+    )
+    step = StepRow(
+        step_id=claim.step_id,
+        run_id=state.run_id,
+        seq=event.seq,
+        type="tool",
+        node=tool,
+        status="queued",
+        started_at=event.at,
+        attempts=claim.attempt,
+        site=event.row.site or None,
+        input_summary=view.input,
+    )
+    state.open.steps[claim.step_id] = step
+    state.put(step)
+
+
+@on("tool.answered", "tool.failed")
+def ended(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    row = _call(state, event)
+    row.ended_at = event.at
+    row.duration_ms = spent(facts.duration_us, row.dispatched_at, event.at)
+    row.result_seq = event.seq
+    row.result_artifact_id = facts.artifact_id
+    row.result_summary = view.output
+    if event.type == "tool.answered":
+        row.status = "succeeded"
+        row.result_bytes = facts.result_bytes
+        row.error_code = row.error_message = None
+    else:
+        row.status, row.error_code, row.error_message = "failed", facts.error_code, view.error
+    _close(state, event, row)
+
+
+@on("tool.doubted")
+def doubted(state: FoldState, event: Event) -> None:
+    row = _call(state, event)
+    row.status, row.error_code = "in_doubt", event.facts.why
+    state.put(row)
+    step = state.open.steps[row.run_step_id]
+    step.error_code = "outcome_unknown"
+    state.put(step)
+
+
+@on("tool.resolved")
+def resolved(state: FoldState, event: Event) -> None:
+    facts = event.facts
+    row = state.open.calls.get(facts.tool_call_id)
+    if row is None:
+        return  # In the annex: the call's row belongs to its run's stream; the intent's row changes (intents.py).
+    row.resolution = facts.resolution
+    if facts.resolution == "happened":
+        row.status, row.error_code = "succeeded", None
+        row.result_seq, row.result_summary, row.ended_at = event.seq, event.view.output, event.at
+        _close(state, event, row)
+        return
+    if facts.resolution == "abandon":
+        row.status, row.error_code, row.ended_at = "failed", "abandoned", event.at
+        _close(state, event, row)
+        return
+    row.status = "claimed" if facts.resolution == "resend" else "not_executed"
+    state.put(row)
+
+
+@on("tool.refused", "tool.replayed")
+def never_sent(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    refused = event.type == "tool.refused"
+    tool = named(facts.tool, view.name)
+    state.put(
+        ToolCallRow(
+            tool_call_id=facts.tool_call_id,
+            run_id=state.run_id,
+            run_step_id=facts.step_id,
+            intent_id=None if refused else facts.intent_id,
+            seq=event.seq,
+            tool=tool,
+            status="refused" if refused else "succeeded",
+            mode="executed" if refused else "replayed",
+            provider_call_id=view.ref,
+            ended_at=event.at,
+            result_seq=event.seq,
+            arguments_summary=view.input,
+            result_summary=view.output,
+            error_code=facts.reason if refused else None,
+            error_message=view.error,
+        )
+    )
+    state.put(
+        StepRow(
+            step_id=facts.step_id,
+            run_id=state.run_id,
+            seq=event.seq,
+            type="tool",
+            node=tool,
+            status="failed" if refused else "succeeded",
+            started_at=event.at,
+            end_seq=event.seq,
+            ended_at=event.at,
+            site=event.row.site or None,
+            input_summary=view.input,
+            output_summary=view.output,
+            error_code=facts.reason if refused else None,
+        )
+    )
+
+
+def _call(state: FoldState, event: Event) -> ToolCallRow:
+    row = state.open.calls.get(event.facts.tool_call_id)
+    if row is None:
+        raise state.broken(event, "the tool call", event.facts.tool_call_id)
+    return row
+
+
+def _close(state: FoldState, event: Event, row: ToolCallRow) -> None:
+    """Ends the call and its step. A failed call stays open: its intent may be claimed again."""
+    step = state.open.steps[row.run_step_id]
+    step.status = row.status
+    step.end_seq, step.ended_at, step.duration_ms = event.seq, row.ended_at, row.duration_ms
+    step.output_summary = row.result_summary
+    step.error_code, step.error_message = row.error_code, row.error_message
+    state.put(row)
+    state.put(step)
+    if row.status == "succeeded" or row.observed:
+        del state.open.calls[row.tool_call_id]
+        del state.open.steps[row.run_step_id]

@@ -12,12 +12,14 @@ import msgspec
 
 
 class Table(NamedTuple):
-    """How a row struct is stored: name, key columns, further unique and plain indexes (column tuples)."""
+    """How a row struct is stored: name, key columns, further unique and plain indexes, and partial ones for rows that
+    somebody still has to look after (columns, condition)."""
 
     name: str
     key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
+    partial: tuple[tuple[tuple[str, ...], str], ...] = ()
 
 
 class Row(msgspec.Struct, gc=False):
@@ -78,7 +80,7 @@ class RunRow(Row):
 class StepRow(Row):
     """One unit inside a run. `seq` is its first event, `end_seq` its last."""
 
-    TABLE = Table("run_steps", ("step_id",), indexes=(("run_id", "seq"),))
+    TABLE = Table("run_steps", ("run_id", "step_id"))
 
     step_id: str
     run_id: str
@@ -110,7 +112,8 @@ class ToolCallRow(Row):
         "run_step_tool_calls",
         ("tool_call_id",),
         unique=(("run_step_id",), ("run_id", "tool_call_id")),
-        indexes=(("run_id", "seq"), ("status",), ("provider_call_id",)),
+        indexes=(("provider_call_id",),),
+        partial=((("status",), "status NOT IN ('succeeded', 'failed')"),),
     )
 
     tool_call_id: str
@@ -141,7 +144,12 @@ class ToolCallRow(Row):
 class IntentRow(Row):
     """One logical effect in an effect domain. `revision` counts the events that touched it."""
 
-    TABLE = Table("tool_intents", ("intent_id",), unique=(("idempotency_key",),), indexes=(("status",),))
+    TABLE = Table(
+        "tool_intents",
+        ("intent_id",),
+        unique=(("idempotency_key",),),
+        partial=((("status",), "status NOT IN ('succeeded', 'failed')"),),
+    )
 
     intent_id: str
     effect_domain: str
@@ -165,7 +173,7 @@ class IntentRow(Row):
 class ArtifactRow(Row):
     """A file that the execution produced. `sha256` is of the plain bytes and is erased with them."""
 
-    TABLE = Table("run_artifacts", ("artifact_id",), indexes=(("run_id", "seq"),))
+    TABLE = Table("run_artifacts", ("run_id", "artifact_id"))
 
     artifact_id: str
     run_id: str
@@ -185,7 +193,7 @@ class ArtifactRow(Row):
 class CostRow(Row):
     """Usage and cost of one metered call. `amount` None: unpriced, which is not zero."""
 
-    TABLE = Table("run_cost_entries", ("cost_id",), unique=(("source_ref",),), indexes=(("run_id", "seq"),))
+    TABLE = Table("run_cost_entries", ("run_id", "cost_id"), unique=(("source_ref",),))
 
     cost_id: str
     run_id: str
@@ -216,7 +224,7 @@ class CostRow(Row):
 class ApprovalRow(Row):
     """A question to a person about one call."""
 
-    TABLE = Table("approvals", ("approval_id",), indexes=(("run_id", "seq"), ("status",)))
+    TABLE = Table("approvals", ("approval_id",), indexes=(("run_id",),), partial=((("status",), "status = 'pending'"),))
 
     approval_id: str
     run_id: str
@@ -234,7 +242,7 @@ class ApprovalRow(Row):
 class DecisionRow(Row):
     """What a person answered."""
 
-    TABLE = Table("approval_decisions", ("approval_id",), indexes=(("run_id", "seq"),))
+    TABLE = Table("approval_decisions", ("approval_id",), indexes=(("run_id",),))
 
     approval_id: str
     run_id: str
@@ -250,7 +258,7 @@ class DecisionRow(Row):
 class FeedbackRow(Row):
     """What somebody thought of the run. Fed by the stream it was added to: `stream` is run or annex."""
 
-    TABLE = Table("feedback", ("feedback_id",), indexes=(("run_id", "stream", "seq"),))
+    TABLE = Table("feedback", ("run_id", "feedback_id"))
 
     feedback_id: str
     run_id: str

@@ -82,7 +82,8 @@ def requested(state: FoldState, event: Event) -> None:
 @on("inference.completed", "inference.failed", "inference.lost")
 def inference_ended(state: FoldState, event: Event) -> None:
     facts = event.facts
-    # A failed attempt may be followed by another: the step stays open until its run or a completion closes it.
+    # A failed attempt may be followed by another, so its step stays open; in an import nothing will ever follow.
+    final = event.type == "inference.completed" or state.run(event).origin == "imported"
     row = state.open.steps.get(facts.step_id)
     if row is None:
         raise state.broken(event, "the step", facts.step_id)
@@ -99,7 +100,8 @@ def inference_ended(state: FoldState, event: Event) -> None:
         if event.type == "inference.completed":
             row.status, row.finish = "succeeded", facts.finish
             row.error_code = row.error_message = None
-            del state.open.steps[facts.step_id]
         else:
             row.status, row.error_code, row.error_message = "failed", facts.error_code, event.view.error
+    if final:
+        del state.open.steps[facts.step_id]
     state.put(row)

@@ -1,0 +1,107 @@
+"""From what somebody wants to record to the bytes of an event: encode, scan, redact, seal."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from refold.events import values
+from refold.events.catalog import Facts
+from refold.events.content import PartList, encode_content, seal
+from refold.events.envelope import NO_VIEW, View, encode_view
+from refold.events.redaction import Redactor, summary
+from refold.ids import Ids
+
+_WINDOW = 4096
+"""Characters of a text that are scanned for its summary; what the summary shows lies well inside."""
+_MARGIN = 256
+
+_FACTS = msgspec.json.Encoder()
+
+
+class Draft(msgspec.Struct, gc=False):
+    """An event that is wanted: facts and content, and what its view says.
+
+    `content` maps field names to values, or to part lists. `input`, `output` and `error` are the values that the view
+    summarises; `name`, `provider` and `ref` are texts (a tool's name, a foreign id) that the facts hold only as digests. All of
+    them are redacted here, at the write.
+    """
+
+    facts: Facts
+    content: dict[str, Any] | None = None
+    input: Any = None
+    output: Any = None
+    error: Any = None
+    name: str | None = None
+    provider: str | None = None
+    ref: str | None = None
+    occurred_at: int | None = None
+    actor: str = ""
+    site: str = ""
+    cause: int | None = None
+
+
+class Sealed(NamedTuple):
+    """A draft made into stored bytes, before it has a place in a stream."""
+
+    facts: Facts
+    facts_bytes: bytes
+    content_digest: bytes | None
+    content: bytes | None
+    view: View
+    view_digest: bytes | None
+    view_bytes: bytes | None
+
+
+def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
+    """The stored bytes of a draft. Raises NotRecordable when a value cannot be kept losslessly."""
+    secrets = 0
+    redacted: msgspec.Raw | None = None
+    content_digest = content = None
+    if draft.content is not None:
+        payload = encode_content(draft.content)
+        if redactor.suspicious(payload):
+            shown, secrets = redact(redactor, draft.content)
+            if secrets:
+                redacted = msgspec.Raw(shown)
+        content, content_digest = seal(payload, ids.random(16))
+    texts = []
+    for value in (draft.input, draft.output, draft.error, draft.name, draft.provider, draft.ref):
+        text, found = (None, 0) if value is None else view_text(redactor, value)
+        texts.append(text)
+        secrets = max(secrets, found)
+    view = View(*texts, redacted)
+    view_digest = view_bytes = None
+    if view == NO_VIEW:
+        view = NO_VIEW
+    else:
+        view_bytes, view_digest = seal(encode_view(view), ids.random(16))
+    facts = msgspec.structs.replace(draft.facts, secrets=secrets) if secrets else draft.facts
+    return Sealed(facts, _FACTS.encode(facts), content_digest, content, view, view_digest, view_bytes)
+
+
+def redact(redactor: Redactor, content: dict[str, Any]) -> tuple[bytes, int]:
+    """The content as people see it, as JSON bytes of {values, parts}, and how many secrets were replaced in it."""
+    rest = {name: field for name, field in content.items() if not isinstance(field, PartList)}
+    # Through the stored form, so that every type has JSON's shape before it is walked.
+    shown, count = redactor.redact(values.tagged(values.encode(rest)))
+    parts = {name: field for name, field in content.items() if isinstance(field, PartList)}
+    return encode_content({**values.untagged(shown), **parts}) if count else b"", count
+
+
+def view_text(redactor: Redactor, value: Any, limit: int = 256) -> tuple[str, int]:
+    """A value's summary for people, redacted before it is cut, and how many secrets were replaced in it."""
+    text = value if isinstance(value, str) else summary(value, _WINDOW)
+    window = text[:_WINDOW]
+    found = 0
+    if redactor.suspicious(window.encode("utf-8", "surrogatepass")):
+        if not isinstance(value, str):
+            value, found = redactor.redact(value)
+            window = summary(value, _WINDOW)
+        window, more = redactor.redact(window)
+        found += more
+        if len(text) > _WINDOW:
+            # A secret may run over the window's end and be seen only in part.
+            window = window[:-_MARGIN] + "…"
+    return summary(window, limit), found

@@ -1,0 +1,192 @@
+"""The ledger's port: what every store must do, and nothing about how.
+
+A `Store` is opened once a process. Everything about one tenant's workspace goes through its `ScopedStore`, which puts the scope into every
+look-up; there is no function that takes a run's id without a scope. Reading happens in a `Reader`: one consistent state of the whole ledger for
+as long as it is open. Writing happens in batches that `commit` makes durable, stream by stream, by compare-and-set on the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from refold.events.envelope import Event, EventRow, Head
+from refold.events.identity import Scope, Stream
+from refold.projections import FoldState, Row
+
+R = TypeVar("R", bound=Row)
+
+
+class StreamHead(NamedTuple):
+    """A stream as its head row shows it. `owner` is the incarnation that holds it, None when nobody does."""
+
+    stream: Stream
+    head: Head
+    closed: bool
+    erased: bool
+    owner: int | None
+
+
+class BlobRow(NamedTuple):
+    """A numbered blob of a run: a part of a growing request, or an artifact. `bytes` None: in a file, or erased.
+
+    `lookup` is the HMAC by which an equal part is found again, None for artifacts. `view` is its redacted form where the
+    scan found a secret in it.
+    """
+
+    number: int
+    lookup: bytes | None
+    digest: bytes
+    bytes: bytes | None
+    view_digest: bytes | None = None
+    view: bytes | None = None
+
+
+class Snapshot(NamedTuple):
+    """A fold's open state at a seq of a stream, bound to the chain by the hash there and to the code by the fingerprint."""
+
+    seq: int
+    hash: bytes
+    fingerprint: str
+    state_digest: bytes
+    state: bytes
+
+
+class InboxItem(NamedTuple):
+    """Something that somebody else wants the owner of a stream to deliver. `key` deduplicates within the stream."""
+
+    key: str
+    kind: str
+    payload: bytes
+    actor: str
+    posted_at: int
+    delivered_seq: int | None = None
+
+
+class StreamBatch(NamedTuple):
+    """What one writer has ready for one commit."""
+
+    scope: Scope
+    stream: Stream
+    stream_no: int | None
+    """The store's number of the stream; None: the commit creates it."""
+    previous: Head
+    head: Head
+    closed: bool
+    events: Sequence[EventRow]
+    blobs: Sequence[BlobRow]
+    rows: Sequence[tuple[type[Row], tuple[Any, ...]]]
+    snapshot: Snapshot | None
+    delivered: Sequence[tuple[str, int]]
+    """Inbox keys and the seq at which each was delivered."""
+
+
+class Committed(NamedTuple):
+    """The batch is durable."""
+
+    stream_no: int
+
+
+class Lost(NamedTuple):
+    """The batch is not there and will not be: `error` says why (Fenced, LedgerFull, a key that is taken...)."""
+
+    error: Exception
+
+
+Outcome = Committed | Lost
+
+
+class Acquired(NamedTuple):
+    """The right to write to a stream."""
+
+    stream_no: int
+    head: Head
+
+
+class Reader(Protocol):
+    """One consistent state of a scope, from the first read until it is closed. An async context manager."""
+
+    async def __aenter__(self) -> Reader: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    async def head(self, stream: Stream) -> StreamHead | None:
+        """The stream's head; None when it does not exist in this scope."""
+        ...
+
+    async def heads(self, after: Stream | None = None, limit: int = 1000) -> list[StreamHead]:
+        """The scope's streams in the order of their names."""
+        ...
+
+    async def raw_events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[EventRow]:
+        """Events with after < seq <= upto, in order, as they are stored."""
+        ...
+
+    async def events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
+        """The same, decoded. Raises UnknownEvent."""
+        ...
+
+    async def blob(self, stream: Stream, number: int) -> BlobRow | None: ...
+
+    async def blobs(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[BlobRow]: ...
+
+    async def rows(
+        self,
+        table: type[R],
+        where: Mapping[str, Any] | None = None,
+        after: tuple[Any, ...] | None = None,
+        limit: int = 1000,
+        order: tuple[str, ...] | None = None,
+    ) -> list[R]:
+        """Rows whose columns equal `where`, ordered by `order` (default: the table's key), after the given position."""
+        ...
+
+    async def snapshots(self, stream: Stream) -> list[Snapshot]:
+        """Newest first."""
+        ...
+
+    async def inbox(self, stream: Stream) -> list[InboxItem]:
+        """What was posted and not yet delivered, oldest first."""
+        ...
+
+
+class Store(Protocol):
+    """A database that keeps the ledger. Two are built in; `refold.ledger.conformance` judges a third."""
+
+    def secret(self, scope: Scope) -> bytes:
+        """The tenant's secret behind all keyed digests; made at first use."""
+        ...
+
+    def reader(self, scope: Scope) -> Reader: ...
+
+    async def acquire(self, scope: Scope, stream: Stream, *, create: bool = False) -> Acquired:
+        """Makes this process the stream's writer, with a new epoch. Raises StreamOwned, RunNotFound, StreamClosed."""
+        ...
+
+    async def release(self, scope: Scope, stream: Stream, epoch: int) -> None: ...
+
+    async def commit(self, batches: Sequence[StreamBatch]) -> list[Outcome]:
+        """Makes batches durable, each whole or not at all, none failing for another's conflict."""
+        ...
+
+    async def intents(self, scope: Scope, ids: Sequence[str]) -> list[Any]:
+        """The rows of these intents as they stand, for a stream that touches them for the first time."""
+        ...
+
+    async def find_part(self, stream_no: int, scope: Scope, lookup: bytes) -> tuple[int, bytes] | None:
+        """Number and leaf digest of a committed part with this HMAC."""
+        ...
+
+    async def load(self, scope: Scope, stream: Stream) -> FoldState:
+        """The fold of a stream at its head: newest trustworthy snapshot, then the tail."""
+        ...
+
+    async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
+        """Puts an item into a stream's inbox; False when its key was there already."""
+        ...
+
+    async def changed(self) -> None:
+        """Returns when something may have been committed by any process; at the latest after the poll interval."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,286 @@
+"""The writer of one stream: assigns seq, time and hash in memory, folds, and hands finished batches to the group commit."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from refold.clock import Clock
+from refold.events import values
+from refold.events.catalog.run import TERMINAL
+from refold.events.content import seal
+from refold.events.envelope import FORMAT, Chain, Event, EventRow, Head
+from refold.events.identity import Scope, Stream, keyed_digest, name_digest, scope_digest
+from refold.events.redaction import Redactor
+from refold.ids import Ids
+from refold.ledger.blobs import leaf
+from refold.ledger.drafts import Draft, seal_draft
+from refold.ledger.errors import Fenced, StreamClosed
+from refold.ledger.group import GroupCommit
+from refold.ledger.port import BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
+from refold.ledger.snapshots import take_snapshot
+from refold.projections import FoldState, Row, fold
+
+SNAPSHOT_EVERY = 2000
+"""Events between snapshots of a stream's open state."""
+_REMEMBERED_PARTS = 4096
+
+
+class Part(NamedTuple):
+    """A value stored as a numbered blob of its run. `shown` is the value with secrets replaced; `leaf` its digest in lists."""
+
+    number: int
+    leaf: bytes
+    shown: Any
+
+
+class StreamWriter:
+    """The one writer of a stream. Made by `ScopedLedger`; an async context manager that commits and releases at its end.
+
+    Anything that makes a commit fail (`Fenced`, a full disk) drops all that this writer had in memory: it raises from then
+    on, and the stream is opened again to go on.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        stream: Stream,
+        stream_no: int | None,
+        head: Head,
+        state: FoldState,
+        *,
+        store: Store,
+        group: GroupCommit,
+        clock: Clock,
+        ids: Ids,
+        redactor: Redactor,
+        next_blob: int,
+        fingerprint: str,
+        closed: bool = False,
+    ) -> None:
+        self.scope = scope
+        self.stream = stream
+        self.secret = store.secret(scope)
+        self._chain = Chain(scope_digest(self.secret, scope), stream)
+        self._stream_no = stream_no
+        self._state = state
+        self._store, self._group, self._clock, self._ids, self._redactor = store, group, clock, ids, redactor
+        self._fingerprint = fingerprint
+        self._durable = head  # what the store has
+        self._sent = head  # what the commit under way will have
+        self._head = head  # what is in memory
+        self._next_blob = next_blob
+        self._snapshot_seq = head.seq - head.seq % SNAPSHOT_EVERY
+        self._events: list[EventRow] = []
+        self._blobs: list[BlobRow] = []
+        self._delivered: list[tuple[str, int]] = []
+        self._parts: OrderedDict[bytes, Part] = OrderedDict()
+        self._closed = closed
+        self._error: Exception | None = None
+
+    @property
+    def head(self) -> Head:
+        """The last event in memory; durable only after `barrier`."""
+        return self._head
+
+    @property
+    def state(self) -> FoldState:
+        """The fold of the stream up to `head`."""
+        return self._state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream has its terminal event."""
+        return self._closed
+
+    def name(self, text: str) -> str:
+        """What stands in facts for a name that a model or a file made up."""
+        return name_digest(self.secret, text)
+
+    def digest(self, purpose: str, data: bytes) -> str:
+        """A keyed digest for facts, as hex."""
+        return keyed_digest(self.secret, purpose, data).hex()
+
+    def append(self, draft: Draft, *, delivers: str | None = None) -> Event:
+        """Adds an event to the open batch and returns it; durable after the next `barrier`.
+
+        `delivers` is the key of the inbox item that this event turns into a fact. Raises StreamClosed, NotRecordable, BrokenFold,
+        InvalidTransition - and then nothing was added.
+        """
+        self.check()
+        if self._closed:
+            raise StreamClosed(f"{self.stream} has ended and takes no more events.", stream=str(self.stream))
+        sealed = seal_draft(draft, self._redactor, self._ids)
+        facts = sealed.facts
+        previous = self._head
+        seq = previous.seq + 1
+        now = self._clock.now()
+        name, version = facts.EVENT_TYPE, facts.EVENT_VERSION
+        digest = self._chain.hash(
+            previous.hash,
+            seq,
+            name.encode(),
+            version,
+            previous.epoch,
+            now,
+            draft.occurred_at,
+            draft.actor.encode(),
+            draft.site.encode(),
+            draft.cause,
+            sealed.facts_bytes,
+            sealed.content_digest,
+            sealed.view_digest,
+        )
+        row = EventRow(
+            seq,
+            FORMAT,
+            name,
+            version,
+            previous.epoch,
+            now,
+            draft.occurred_at,
+            draft.actor,
+            draft.site,
+            draft.cause,
+            sealed.facts_bytes,
+            sealed.content_digest,
+            sealed.content,
+            sealed.view_digest,
+            sealed.view_bytes,
+            digest,
+        )
+        event = Event(seq, name, now, draft.occurred_at, facts, sealed.view, row)
+        fold(self._state, (event,))
+        self._events.append(row)
+        self._head = Head(seq, digest, previous.epoch)
+        if delivers is not None:
+            self._delivered.append((delivers, seq))
+        if name in TERMINAL and self.stream.kind == "run":
+            self._closed = True
+        self._group.add(self)
+        return event
+
+    async def part(self, value: Any) -> Part:
+        """Stores a value as a numbered blob of the run, once: an equal value gets the number it already has."""
+        encoded = values.encode(value)
+        lookup = keyed_digest(self.secret, "part", encoded)
+        known = self._parts.get(lookup)
+        if known is not None:
+            self._parts.move_to_end(lookup)
+            return known
+        shown, view, view_digest = value, None, None
+        if self._redactor.suspicious(encoded):
+            redacted, count = self._redactor.redact(values.tagged(encoded))
+            if count:
+                shown = values.untagged(redacted)
+                view, view_digest = seal(values.encode(shown), self._ids.random(16))
+        found = None
+        if self._stream_no is not None and self._durable.seq:
+            found = await self._store.find_part(self._stream_no, self.scope, lookup)
+        if found is not None:
+            part = Part(found[0], found[1], shown)
+        else:
+            stored, digest = seal(encoded, self._ids.random(16))
+            part = Part(self._next_blob, leaf(digest, view_digest), shown)
+            self._add_blob(BlobRow(self._next_blob, lookup, digest, stored, view_digest, view))
+        self._parts[lookup] = part
+        if len(self._parts) > _REMEMBERED_PARTS:
+            self._forget_committed_parts()
+        return part
+
+    def blob(self, row: BlobRow) -> None:
+        """Adds an artifact's blob, numbered `next_blob`, to the open batch."""
+        self._add_blob(row)
+
+    @property
+    def next_blob(self) -> int:
+        """The number that the run's next blob gets."""
+        return self._next_blob
+
+    async def adopt_intents(self, *intent_ids: str) -> None:
+        """Loads intents of other streams into the fold, before an event of this stream touches them."""
+        wanted = [each for each in intent_ids if each not in self._state.open.intents]
+        for row in await self._store.intents(self.scope, wanted):
+            self._state.open.intents[row.intent_id] = row
+
+    async def barrier(self) -> None:
+        """Returns when everything appended so far is durable. Raises Fenced, LedgerFull and the like."""
+        await self._group.barrier(self)
+
+    async def close(self) -> None:
+        """Commits what is open and lets others write."""
+        try:
+            await self.barrier()
+        finally:
+            if self._stream_no is not None and self._error is None:
+                await self._store.release(self.scope, self.stream, self._head.epoch)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None or self._error is None:
+            await self.close()
+
+    # What group commit asks for.
+
+    def is_pending(self) -> bool:
+        return self._error is None and self._durable.seq != self._head.seq
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def take_batch(self) -> StreamBatch | None:
+        if not self._events or self._error is not None:
+            return None
+        snapshot: Snapshot | None = None
+        if self._closed or self._head.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+            snapshot = take_snapshot(self._state, self._head, self._fingerprint)
+            self._snapshot_seq = self._head.seq
+        batch = StreamBatch(
+            self.scope,
+            self.stream,
+            self._stream_no,
+            self._sent,
+            self._head,
+            self._closed,
+            self._events,
+            self._blobs,
+            [_frozen(row) for row in self._state.take()],
+            snapshot,
+            self._delivered,
+        )
+        self._sent = self._head
+        self._events, self._blobs, self._delivered = [], [], []
+        return batch
+
+    def settle(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Committed):
+            self._stream_no = outcome.stream_no
+            self._durable = self._sent
+            return
+        self._error = outcome.error
+        self._events, self._blobs, self._delivered = [], [], []
+        self._parts.clear()
+        if isinstance(outcome.error, Fenced):
+            self._state.take()
+
+    def _add_blob(self, row: BlobRow) -> None:
+        self._blobs.append(row)
+        self._next_blob = row.number + 1
+
+    def _forget_committed_parts(self) -> None:
+        # A part in the open batch is not yet in the store; it must stay until it is.
+        uncommitted = {row.lookup for row in self._blobs}
+        for lookup in list(self._parts)[: _REMEMBERED_PARTS // 2]:
+            if lookup not in uncommitted:
+                del self._parts[lookup]
+
+
+def _frozen(row: Row) -> tuple[type[Row], tuple[Any, ...]]:
+    # Rows go on changing while the commit is under way; the batch keeps them as they are now.
+    return type(row), msgspec.structs.astuple(row)

@@ -175,3 +175,11 @@ class BeyondHead(RefoldError):
     code = "beyond_head"
     exit_status = 2
     remedy = "Ask for a seq up to the head; `refold show RUN` names it."
+
+
+class LedgerFailing(RefoldError):
+    """The disk under the ledger, or SQLite itself, reported an error. What was acknowledged is safe; nothing was half-written."""
+
+    code = "ledger_failing"
+    exit_status = 1
+    remedy = "Look at the system's log for disk errors; `refold doctor` checks the file."

@@ -1,0 +1,123 @@
+"""Opening a SQLite file as a ledger, and what SQLite's errors mean here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from refold.errors import RefoldError
+from refold.ledger.errors import (
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerFailing,
+    LedgerFull,
+    LedgerMissing,
+    LedgerReadOnly,
+    NetworkFileSystem,
+    NotALedger,
+)
+
+PAGE_SIZE = 8192
+CHECKPOINT_PAGES = 2000
+APPLICATION_ID = 0x72666C64  # "rfld"
+BUSY_MILLISECONDS = 5000
+
+_NETWORK = frozenset(
+    "nfs nfs4 cifs smb smb2 smb3 smbfs ncpfs 9p afs ceph lustre beegfs gfs2 ocfs2 glusterfs fuse.sshfs fuse.glusterfs "
+    "fuse.s3fs fuse.gcsfuse fuse.rclone fuse.cephfs davfs fuse.davfs2 virtiofs.remote".split()
+)
+
+
+def connect(path: Path, vfs: str | None = None, *, write: bool) -> apsw.Connection:
+    """A connection with the ledger's settings. The file must exist. Raises typed ledger errors."""
+    with translated(path):
+        flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        # Freed bytes are overwritten: what was erased must not survive in a free page.
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.execute("PRAGMA cache_size = -16384")
+        if write:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    return connection
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into the ledger's."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: apsw.Error, path: Path) -> RefoldError:
+    """The ledger's error for one of SQLite's."""
+    where = path.name
+    match error:
+        case apsw.FullError():
+            return LedgerFull(f"There is no room left to write {where}.", ledger=str(path))
+        case apsw.NotADBError():
+            return NotALedger(f"{where} is not a SQLite database.", ledger=str(path))
+        case apsw.CorruptError():
+            return LedgerDamaged(f"SQLite finds {where} damaged: {error}.", ledger=str(path))
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return LedgerReadOnly(f"{where} cannot be opened for writing: {error}.", ledger=str(path))
+        case apsw.BusyError() | apsw.LockedError():
+            return LedgerBusy(
+                f"{where} has been locked by another program for over {BUSY_MILLISECONDS // 1000} s.", ledger=str(path)
+            )
+        case _:
+            return LedgerFailing(f"Reading or writing {where} failed: {error}.", ledger=str(path))
+
+
+def check_place(path: Path) -> None:
+    """Refuses a network file system, where neither locks nor shared memory can be relied on."""
+    kind = file_system(path, _mounts())
+    if kind in _NETWORK:
+        raise NetworkFileSystem(
+            f"{path.parent} is on a {kind} file system, where SQLite's locks cannot be relied on.",
+            ledger=str(path),
+            file_system=kind,
+        )
+
+
+def file_system(path: Path, mounts: str) -> str:
+    """The type of the file system that holds `path`, by a text in the form of /proc/self/mountinfo; empty if unknown."""
+    place = os.path.realpath(path.parent)
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        before, dash, after = line.partition(" - ")
+        fields = before.split()
+        if not dash or len(fields) < 5:
+            continue
+        point = fields[4].encode().decode("unicode_escape")
+        inside = place == point or place.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, after.split()[0]
+    return kind
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""  # Not Linux: nothing to go by.
+
+
+def must_exist(path: Path) -> None:
+    """Raises LedgerMissing when there is no file to open."""
+    if not path.exists():
+        raise LedgerMissing(f"There is no ledger at {path}.", ledger=str(path))
+    if path.is_dir():
+        raise NotALedger(f"{path} is a folder, not a ledger.", ledger=str(path))

@@ -1,0 +1,134 @@
+"""The lock file beside a ledger: the writers' turnstile, and proof of who is alive.
+
+All locks are byte ranges of one file (`<ledger>-lock`), as POSIX record locks: the kernel drops them when their process dies, however it
+dies, and a forked child does not get them. They belong to the process and not to the descriptor, and closing *any* descriptor
+of the file drops them all - hence one object a process and file, kept in a registry.
+
+Turnstile: take A, take B, let A go; write; let B go. Who holds A is next, so a writer that comes back at once queues behind it instead
+of overtaking (with one lock it would win nearly always, with SQLite's busy handler others starve).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_A, _B = 0, 1
+_FIRST_INCARNATION = 16
+
+_registry: dict[str, LockFile] = {}
+_registry_lock = threading.Lock()
+
+
+class LockFile:
+    """The lock file of one ledger, as this process sees it. Get it from `open_lock_file`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.users = 0
+        self.turns = 0
+        """Turns taken so far; tests count these."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._mine: set[int] = set()
+        # Record locks do not keep threads of one process apart.
+        self._thread_lock = threading.Lock()
+
+    def try_turn(self) -> bool:
+        """Takes the writers' turn if nobody has it or queues for it."""
+        if not self._thread_lock.acquire(blocking=False):
+            return False
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _A)
+        except (BlockingIOError, PermissionError):
+            self._thread_lock.release()
+            return False
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _B)
+        except (BlockingIOError, PermissionError):
+            self._thread_lock.release()
+            return False
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _A)
+        self.turns += 1
+        return True
+
+    def take_turn(self) -> None:
+        """Takes the writers' turn, waiting behind those who came before."""
+        self._thread_lock.acquire()
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _A)
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _B)
+            finally:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _A)
+        except BaseException:
+            self._thread_lock.release()
+            raise
+        self.turns += 1
+
+    def leave(self) -> None:
+        """Ends the turn."""
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _B)
+        self._thread_lock.release()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The writers' turn for a block."""
+        self.take_turn()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def live(self, incarnation: int) -> None:
+        """Holds the byte that proves this incarnation alive, until `die` or the end of the process."""
+        fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
+        self._mine.add(incarnation)
+
+    def die(self, incarnation: int) -> None:
+        """Lets the byte go."""
+        self._mine.discard(incarnation)
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _FIRST_INCARNATION + incarnation)
+
+    def is_alive(self, incarnation: int) -> bool:
+        """Whether somebody holds the incarnation's byte. False is proof of death on this machine."""
+        if incarnation in self._mine:
+            return True
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
+        except (BlockingIOError, PermissionError):
+            return True
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _FIRST_INCARNATION + incarnation)
+        return False
+
+    def close(self) -> None:
+        """Gives the file up; the last user's close drops every lock of the process on it."""
+        with _registry_lock:
+            self.users -= 1
+            if self.users == 0:
+                _registry.pop(self.path, None)
+                os.close(self._fd)
+
+
+def open_lock_file(path: str) -> LockFile:
+    """This process's lock file object for a ledger's path."""
+    name = os.path.realpath(path) + "-lock"
+    with _registry_lock:
+        found = _registry.get(name)
+        if found is None:
+            found = _registry[name] = LockFile(name)
+        found.users += 1
+        return found
+
+
+def _forget_after_fork() -> None:
+    # The child holds none of the locks. Its copies of the descriptors are left alone: what closes them is the parent's affair.
+    global _registry_lock
+    _registry.clear()
+    _registry_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

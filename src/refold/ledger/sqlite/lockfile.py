@@ -83,10 +83,16 @@ class LockFile:
         finally:
             self.leave()
 
-    def live(self, incarnation: int) -> None:
-        """Holds the byte that proves this incarnation alive, until `die` or the end of the process."""
-        fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
+    def try_live(self, incarnation: int) -> bool:
+        """Takes the byte that proves this incarnation alive, until `die` or the end of the process. False: it is taken."""
+        if incarnation in self._mine:
+            return False
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
+        except (BlockingIOError, PermissionError):
+            return False
         self._mine.add(incarnation)
+        return True
 
     def die(self, incarnation: int) -> None:
         """Lets the byte go."""

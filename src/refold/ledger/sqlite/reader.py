@@ -1,0 +1,229 @@
+"""Reading a SQLite ledger: one read transaction on a connection of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import apsw
+
+from refold.events.catalog import Catalog
+from refold.events.envelope import NO_VIEW, Event, EventRow, decode_view
+from refold.events.content import unseal
+from refold.events.identity import Scope, Stream
+from refold.ledger.errors import LedgerDamaged
+from refold.ledger.port import BlobRow, InboxItem, Snapshot, StreamHead
+from refold.ledger.sqlite import heads
+from refold.ledger.sqlite.connection import translated
+from refold.ledger.sqlite.heads import SEQ_LIMIT, SHIFT, HeadRow
+from refold.ledger.sqlite.schema import columns
+from refold.projections import Row
+
+R = TypeVar("R", bound=Row)
+
+_BEFORE = (
+    "seq, format, CAST(type AS BLOB), version, epoch, recorded_at, occurred_at, CAST(actor AS BLOB), CAST(site AS BLOB), cause, "
+    "facts, content_digest, "
+)
+_TEXT_BEFORE = "seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, content_digest, "
+_RANGE = " FROM events WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
+_WHOLE = "SELECT " + _TEXT_BEFORE + "content, view_digest, view, hash" + _RANGE
+_FOLDING = "SELECT " + _TEXT_BEFORE + "NULL, view_digest, view, hash" + _RANGE
+
+
+class SqliteReader:
+    """One consistent state of a scope. Used as a context manager; the connection goes back to its pool at the end."""
+
+    def __init__(self, scope: Scope, pool: ReaderPool, catalog: Catalog) -> None:
+        self.scope = scope
+        self._pool = pool
+        self._catalog = catalog
+        self._connection: apsw.Connection | None = None
+        self._numbers: dict[Stream, int | None] = {}
+
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        self._connection = self._pool.take()
+        self._connection.execute("BEGIN")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            self._pool.give(connection)
+
+    @property
+    def connection(self) -> apsw.Connection:
+        if self._connection is None:
+            raise RuntimeError("the reader is not open: use it in `async with`")
+        return self._connection
+
+    def head_row(self, stream: Stream) -> HeadRow | None:
+        with translated(self._pool.path):
+            return heads.find(self.connection, self.scope, stream)
+
+    async def head(self, stream: Stream) -> StreamHead | None:
+        row = self.head_row(stream)
+        return None if row is None else row.public()
+
+    async def heads(self, after: Stream | None = None, limit: int = 1000) -> list[StreamHead]:
+        with translated(self._pool.path):
+            rows = self.connection.execute(
+                f"SELECT {heads.COLUMNS} FROM stream_heads WHERE tenant_id = ? AND workspace_id = ? AND stream > ? "
+                "ORDER BY stream LIMIT ?",
+                (*self.scope, "" if after is None else str(after), limit),
+            ).fetchall()
+        return [HeadRow(*row).public() for row in rows]
+
+    def _number(self, stream: Stream) -> int | None:
+        if stream not in self._numbers:
+            row = self.head_row(stream)
+            self._numbers[stream] = None if row is None else row.stream_no
+        return self._numbers[stream]
+
+    def _range(self, sql: str, stream: Stream, after: int, upto: int | None, limit: int) -> list[Any]:
+        number = self._number(stream)
+        if number is None:
+            return []
+        base = number << SHIFT
+        last = base | (SEQ_LIMIT if upto is None else upto)
+        with translated(self._pool.path):
+            try:
+                return self.connection.execute(sql, (base | after, last, *self.scope, limit)).fetchall()
+            except UnicodeDecodeError as error:
+                raise LedgerDamaged(f"A text in {stream} is not UTF-8: {error}.", stream=str(stream)) from error
+
+    async def raw_events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[EventRow]:
+        return [EventRow(*row) for row in self._range(_WHOLE, stream, after, upto, limit)]
+
+    async def events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
+        return decode_rows(self._range(_WHOLE, stream, after, upto, limit), self._catalog, stream)
+
+    async def folding(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
+        return decode_rows(self._range(_FOLDING, stream, after, upto, limit), self._catalog, stream)
+
+    async def blob(self, stream: Stream, number: int) -> BlobRow | None:
+        found = await self.blobs(stream, number - 1, 1)
+        return found[0] if found and found[0].number == number else None
+
+    async def blobs(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[BlobRow]:
+        sql = (
+            "SELECT number, lookup, digest, bytes, view_digest, view FROM blobs "
+            "WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
+        )
+        return [BlobRow(*row) for row in self._range(sql, stream, after, None, limit)]
+
+    async def rows(
+        self,
+        table: type[R],
+        where: Mapping[str, Any] | None = None,
+        after: tuple[Any, ...] | None = None,
+        limit: int = 1000,
+        order: tuple[str, ...] | None = None,
+    ) -> list[R]:
+        names = tuple(where or ())
+        order = order or table.TABLE.key
+        sql = _select(table, names, order, after is not None)
+        values = (*self.scope, *(where or {}).values(), *(after or ()), limit)
+        with translated(self._pool.path):
+            found = self.connection.execute(sql, values).fetchall()
+        make = _maker(table)
+        return [make(row) for row in found]
+
+    async def snapshots(self, stream: Stream) -> list[Snapshot]:
+        with translated(self._pool.path):
+            rows = self.connection.execute(
+                "SELECT seq, hash, fingerprint, state_digest, state FROM snapshots "
+                "WHERE tenant_id = ? AND workspace_id = ? AND stream = ? ORDER BY seq DESC",
+                (*self.scope, str(stream)),
+            ).fetchall()
+        return [Snapshot(*row) for row in rows]
+
+    async def inbox(self, stream: Stream) -> list[InboxItem]:
+        with translated(self._pool.path):
+            rows = self.connection.execute(
+                "SELECT key, kind, payload, actor, posted_at, delivered_seq FROM inbox "
+                "WHERE tenant_id = ? AND workspace_id = ? AND stream = ? AND delivered_seq IS NULL ORDER BY rowid",
+                (*self.scope, str(stream)),
+            ).fetchall()
+        return [InboxItem(*row) for row in rows]
+
+
+class ReaderPool:
+    """Idle read connections of one process."""
+
+    def __init__(self, path: Path, opener: Any) -> None:
+        self.path = path
+        self._opener = opener
+        self._idle: list[apsw.Connection] = []
+
+    def take(self) -> apsw.Connection:
+        if self._idle:
+            return self._idle.pop()
+        connection: apsw.Connection = self._opener()
+        return connection
+
+    def give(self, connection: apsw.Connection) -> None:
+        connection.execute("ROLLBACK")
+        if len(self._idle) < 4:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    def abandon(self) -> list[apsw.Connection]:
+        """Gives the connections up unclosed, to somebody who keeps them from being collected."""
+        idle, self._idle = self._idle, []
+        return idle
+
+
+def decode_rows(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: Stream) -> list[Event]:
+    """Stored rows as events. Raises UnknownEvent naming stream, seq, type and version."""
+    events = []
+    for row in rows:
+        stored = EventRow._make(row)
+        facts = catalog.decode(stored.type, stored.version, stored.facts, f"Event {stored.seq} of {stream}")
+        view = NO_VIEW if stored.view is None else decode_view(unseal(stored.view))
+        events.append(Event(stored.seq, stored.type, stored.recorded_at, stored.occurred_at, facts, view, stored))
+    return events
+
+
+@cache
+def _select(table: type[Row], where: tuple[str, ...], order: tuple[str, ...], after: bool) -> str:
+    listed = ", ".join(f'"{name}"' for name in columns(table))
+    conditions = "".join(f' AND "{name}" = ?' for name in where)
+    if after:
+        conditions += f" AND ({', '.join(order)}) > ({', '.join('?' * len(order))})"
+    return (
+        f"SELECT {listed} FROM {table.TABLE.name} WHERE tenant_id = ? AND workspace_id = ?{conditions} "
+        f"ORDER BY {', '.join(order)} LIMIT ?"
+    )
+
+
+@cache
+def _maker(table: type[R]) -> Any:
+    """Builds a row struct from a stored row: booleans are integers in SQLite."""
+    booleans = [
+        place for place, name in enumerate(columns(table)) if table.__annotations__.get(name) in ("bool", bool)
+    ]
+    if not booleans:
+        return lambda row: table(*row)
+
+    def make(row: tuple[Any, ...]) -> R:
+        values = list(row)
+        for place in booleans:
+            values[place] = bool(values[place])
+        return table(*values)
+
+    return make

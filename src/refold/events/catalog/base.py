@@ -84,26 +84,31 @@ class Catalog:
     def __iter__(self) -> Iterator[EventType]:
         return iter(self._types.values())
 
-    def decode(self, name: str, version: int, facts: bytes, where: str) -> Facts:
-        """The facts of an event as today's struct. Raises UnknownEvent naming `where`, type and version."""
+    def decode(self, name: str, version: int, facts: bytes, stream: object, seq: int) -> Facts:
+        """The facts of an event as today's struct. Raises UnknownEvent naming stream, seq, type and version."""
         known = self._types.get(name)
-        if known is None or version > known.version or version < 1:
-            why = "type is not known" if known is None else f"newest known version is {known.version}"
-            raise UnknownEvent(
-                f"{where} is a {name!r} of version {version}; its {why} here.", where=where, type=name, version=version
-            )
         try:
-            if version == known.version:
+            if known is not None and version == known.version:
                 result: Facts = known.decoder.decode(facts)
                 return result
+            if known is None or not 1 <= version < known.version:
+                why = "type" if known is None else f"version (known: up to {known.version})"
+                raise UnknownEvent(
+                    f"Event {seq} of {stream} is a {name!r} of version {version}; this code does not know the {why}.",
+                    stream=str(stream),
+                    seq=seq,
+                    type=name,
+                    version=version,
+                )
             data = msgspec.json.decode(facts, type=dict[str, Any])
             for step in range(version, known.version):
                 data = self._steps[name, step](data)
             return msgspec.convert(data, known.facts)
         except (msgspec.MsgspecError, UnicodeError, KeyError) as error:
             raise UnknownEvent(
-                f"{where}, a {name!r} of version {version}, has facts that do not fit its type: {error}.",
-                where=where,
+                f"Event {seq} of {stream}, a {name!r} of version {version}, has facts that do not fit its type: {error}.",
+                stream=str(stream),
+                seq=seq,
                 type=name,
                 version=version,
             ) from error

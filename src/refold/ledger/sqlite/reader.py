@@ -23,10 +23,6 @@ from refold.projections import Row
 
 R = TypeVar("R", bound=Row)
 
-_BEFORE = (
-    "seq, format, CAST(type AS BLOB), version, epoch, recorded_at, occurred_at, CAST(actor AS BLOB), CAST(site AS BLOB), cause, "
-    "facts, content_digest, "
-)
 _TEXT_BEFORE = "seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, content_digest, "
 _RANGE = " FROM events WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
 _WHOLE = "SELECT " + _TEXT_BEFORE + "content, view_digest, view, hash" + _RANGE
@@ -193,7 +189,7 @@ def decode_rows(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: Strea
     events = []
     for row in rows:
         stored = EventRow._make(row)
-        facts = catalog.decode(stored.type, stored.version, stored.facts, f"Event {stored.seq} of {stream}")
+        facts = catalog.decode(stored.type, stored.version, stored.facts, stream, stored.seq)
         view = NO_VIEW if stored.view is None else decode_view(unseal(stored.view))
         events.append(Event(stored.seq, stored.type, stored.recorded_at, stored.occurred_at, facts, view, stored))
     return events

@@ -1,4 +1,4 @@
-"""The shim, the faults and the enumerator on a WAL database where a transfer is one row in each of two tables."""
+"""The shim, the faults and the enumerator, on a database where a transfer is one row in two tables each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def nothing_lost_nothing_half(directory: Path, acks: list[str]) -> None:
     assert debits == credits, "half a transaction"
     promised = {int(line) for line in acks if line.isdigit()}
     assert promised <= debits, f"acknowledged and lost: {sorted(promised - debits)}"
-    # Only the transfer under way at the kill, and those whose commit ended in an error, may be there unpromised.
+    # There unpromised may be: the transfer under way at the kill, and those whose commit ended in an error.
     assert len(debits - promised) <= 1 + sum(line.startswith("error") for line in acks)
     transfer(db, 1000)
 
@@ -105,6 +105,7 @@ def nothing_lost_nothing_half(directory: Path, acks: list[str]) -> None:
 def survived_with_error(code: int, directory: Path, acks: list[str]) -> None:
     assert acks[-1] == "end"
     assert {line for line in acks if line.startswith("error")} <= {f"error {code}"}
+    assert len(acks) == TRANSFERS + 1, "each transfer was acknowledged or failed with an error"
     nothing_lost_nothing_half(directory, acks)
 
 

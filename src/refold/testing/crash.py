@@ -108,7 +108,7 @@ class Report:
 
 
 def points(scenario: Scenario, *, under: Path, at: str = "*", timeout: float = 60) -> list[str]:
-    """The points that an undisturbed run of `scenario` reaches, in order; only those that match the glob `at`."""
+    """The points matching the glob `at` that an undisturbed run of `scenario` reaches, in order."""
     return _in_helper(partial(_count, scenario, None, under, at, timeout)).points
 
 

@@ -20,7 +20,7 @@ SEED = 20
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """1,000 events over several levels of pages, 10 of them with overflow pages, and 90 heads without a rowid."""
+    """1,000 events on several levels of pages, 10 of them with overflow pages; 90 heads without a rowid."""
     path = tmp_path_factory.mktemp("pristine") / "a ledger.db"
     dice = random.Random(SEED)
     with closing(apsw.Connection(str(path))) as db:
@@ -32,7 +32,8 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> bytes:
             "CREATE INDEX by_kind ON events(kind) WHERE kind <> 'common'",
             "CREATE TABLE heads(scope TEXT, stream INT, seq INT, PRIMARY KEY(scope, stream)) WITHOUT ROWID",
             "CREATE INDEX heads_by_seq ON heads(seq DESC)",
-            "CREATE TRIGGER append_only BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'append only'); END",
+            "CREATE TRIGGER append_only BEFORE DELETE ON events"
+            " BEGIN SELECT RAISE(ABORT, 'append only'); END",
         ):
             db.execute(statement).fetchall()
         with db:
@@ -182,6 +183,8 @@ def test_pages_still_in_the_wal_are_refused(ledger: Path) -> None:
 def test_a_name_that_is_no_btree_is_refused(ledger: Path) -> None:
     with pytest.raises(ValueError, match="evnets"):
         next(damage.flips(ledger, ["events", "evnets"], 1, SEED))
+    with pytest.raises(ValueError, match="evnets"):
+        damage.logical_digest(ledger, ["evnets"])
 
 
 def test_flips_of_plain_files_reach_each_in_proportion_to_its_size(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def logical_digest(path: Path, tables: Sequence[str]) -> str:
 
     The roads: the table from its first row to its last; each row sought by its key, because damage to an
     inner page can hide rows from a search that a scan still shows; each index from end to end by its own
-    columns; the rows that it leads to; each row sought in it. Needs a file with nothing in its -wal
-    (ValueError otherwise).
+    columns; the rows that it leads to; each row sought in it. ValueError when there is no
+    such table, or when the file's -wal holds anything.
     """
     digest = hashlib.sha256()
     try:
@@ -183,9 +183,11 @@ def _roads(db: apsw.Connection, table: str) -> Iterator[str]:
     """The queries that lead over each road once. Each is as long as the table has rows, times one search."""
     name = _quoted(table)
     columns = db.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
+    if not columns:
+        raise ValueError(f"there is no table named {table}")
     without_rowid = db.execute("SELECT wr FROM pragma_table_list(?)", (table,)).get
     # What the rows are stored by: the primary key of a WITHOUT ROWID table, else the rowid.
-    key = [_quoted(column) for column, part in columns if part] if without_rowid else ["rowid"]
+    key = [_quoted(str(column)) for column, part in columns if part] if without_rowid else ["rowid"]
     same_key = " AND ".join(f"b.{part} = a.{part}" for part in key)
     # Backwards: towards larger keys SQLite steps to the neighbour instead of searching from the root.
     backwards = ", ".join(f"a.{part} DESC" for part in key)

@@ -1,0 +1,189 @@
+"""Artifacts: results and inputs too large for a row. Up to 1 MiB they are blobs in the ledger, above that files beside it.
+
+A file is complete and on disk before the event that names it is committed: written under another name, synced, renamed, folder synced. Killed in
+between, it is an orphan that nothing refers to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from refold import seam
+from refold.events.catalog.steps import ArtifactStored
+from refold.events.content import seal, unseal
+from refold.ledger.blobs import leaf
+from refold.ledger.drafts import Draft
+from refold.ledger.errors import ArtifactDamaged, Erased
+from refold.ledger.port import BlobRow
+from refold.ledger.writer import StreamWriter
+from refold.projections.rows import ArtifactRow
+
+INLINE = 8192
+"""A tool result or input of more bytes than this is an artifact."""
+IN_LEDGER = 1024 * 1024
+"""An artifact of more bytes than this is a file."""
+
+
+class ArtifactFiles:
+    """The folder of a ledger's artifact files: `tenant/workspace/run/artifact`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, storage_key: str) -> Path:
+        """Where an artifact's file is. Keys are made of checked names and ids only."""
+        return self.root / storage_key
+
+    def write(self, storage_key: str, data: bytes) -> None:
+        """Makes the file durable: after this, a crash leaves it whole."""
+        target = self.path(storage_key)
+        self._make_folders(target.parent)
+        draft = target.with_name(target.name + ".part")
+        seam.reach("artifact.write")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with memoryview(data) as view:
+                done = 0
+                while done < len(view):
+                    done += os.write(descriptor, view[done:])
+            seam.reach("artifact.sync")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        seam.reach("artifact.rename")
+        os.replace(draft, target)
+        seam.reach("artifact.sync_folder")
+        _sync_folder(target.parent)
+
+    def read(self, storage_key: str) -> bytes:
+        return self.path(storage_key).read_bytes()
+
+    def delete_run(self, scope_and_run: str) -> int:
+        """Removes a run's files and says how many there were."""
+        folder = self.path(scope_and_run)
+        if not folder.is_dir():
+            return 0
+        count = 0
+        for file in sorted(folder.iterdir()):
+            seam.reach("artifact.unlink")
+            file.unlink()
+            count += not file.name.endswith(".part")
+        folder.rmdir()
+        _sync_folder(folder.parent)
+        return count
+
+    def all_files(self) -> Iterator[str]:
+        """The storage keys of all files, drafts included."""
+        if self.root.is_dir():
+            for file in sorted(self.root.rglob("*")):
+                if file.is_file():
+                    yield str(file.relative_to(self.root))
+
+    def _make_folders(self, folder: Path) -> None:
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            each.mkdir(mode=0o700, exist_ok=True)
+            _sync_folder(each.parent)
+
+
+class StoredArtifact(NamedTuple):
+    """What an event says of the artifact that holds its result."""
+
+    artifact_id: str
+    size_bytes: int
+
+
+async def store_artifact(
+    writer: StreamWriter,
+    files: ArtifactFiles,
+    data: bytes,
+    *,
+    artifact_id: str,
+    kind: Literal["tool_result", "input", "output", "attachment"],
+    type_: Literal["json", "text", "binary"],
+    mime: str,
+    step_id: str | None = None,
+    tool_call_id: str | None = None,
+    occurred_at: int | None = None,
+) -> StoredArtifact:
+    """Keeps `data` byte for byte and appends `artifact.stored`; durable with the writer's next barrier."""
+    number = writer.next_blob
+    digest_of_plain = sha256(data).hexdigest()
+    view = writer.redacted_view(data) if type_ != "binary" else None
+    view_bytes, view_digest = view if view is not None else (None, None)
+    if len(data) <= IN_LEDGER:
+        stored, digest = writer.sealed(data)
+        row = BlobRow(number, None, digest, stored, view_digest, view_bytes)
+    else:
+        storage_key = f"{writer.scope.tenant}/{writer.scope.workspace}/{writer.stream.run_id}/{artifact_id}"
+        salt = writer.salt()
+        files.write(storage_key, data)
+        # The salt stays in the ledger: the file alone proves nothing, and erasing the row makes its digest unguessable.
+        row = BlobRow(number, None, sha256(salt + data).digest(), salt, view_digest, view_bytes)
+    writer.blob(row)
+    writer.append(
+        Draft(
+            ArtifactStored(
+                artifact_id,
+                kind,
+                type_,
+                mime,
+                len(data),
+                leaf(row.digest, row.view_digest).hex(),
+                number,
+                "blob" if len(data) <= IN_LEDGER else "file",
+                step_id,
+                tool_call_id,
+            ),
+            content={"sha256": digest_of_plain},
+            ref=digest_of_plain,
+            occurred_at=occurred_at,
+        )
+    )
+    return StoredArtifact(artifact_id, len(data))
+
+
+def open_artifact(row: ArtifactRow, blob: BlobRow | None, files: ArtifactFiles) -> bytes:
+    """The artifact's bytes, checked against size and digests. Raises Erased, ArtifactDamaged."""
+    if row.sha256 is None:
+        raise Erased(f"Artifact {row.artifact_id} was erased.", artifact_id=row.artifact_id)
+    if blob is None or blob.bytes is None:
+        raise _damaged(row, "its row is missing")
+    if row.store == "blob":
+        if sha256(blob.bytes).digest() != blob.digest:
+            raise _damaged(row, "its bytes do not match their digest")
+        data = unseal(blob.bytes)
+    else:
+        try:
+            data = files.read(row.storage_key)
+        except OSError as error:
+            raise _damaged(row, f"its file cannot be read ({error.strerror})") from error
+        if sha256(blob.bytes + data).digest() != blob.digest:
+            raise _damaged(row, "its file does not match its digest")
+    if len(data) != row.size_bytes or sha256(data).hexdigest() != row.sha256:
+        raise _damaged(row, "its size or SHA-256 is not the one on record")
+    return data
+
+
+def _damaged(row: ArtifactRow, why: str) -> ArtifactDamaged:
+    return ArtifactDamaged(
+        f"Artifact {row.artifact_id} of {row.run_id} is damaged: {why}.", artifact_id=row.artifact_id, run_id=row.run_id
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+__all__ = ["INLINE", "IN_LEDGER", "ArtifactFiles", "StoredArtifact", "open_artifact", "seal", "store_artifact"]

@@ -1,0 +1,277 @@
+"""The ledger as the rest of refold uses it: open it, choose a scope, create runs, write streams, read, follow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from refold.clock import Clock, SystemClock
+from refold.events.catalog import CATALOG, Catalog
+from refold.events.catalog.run import RunCreated
+from refold.events.envelope import GENESIS, Event, Head
+from refold.events.identity import Scope, Stream, keyed_digest
+from refold.events.redaction import Redactor
+from refold.ids import Ids, SystemIds
+from refold.ledger.artifacts import ArtifactFiles
+from refold.ledger.drafts import Draft
+from refold.ledger.errors import BeyondHead, CaptureModeUnavailable, KeyConflict, RunNotFound, StreamOwned
+from refold.ledger.group import GroupCommit
+from refold.ledger.port import InboxItem
+from refold.ledger.sqlite.incarnation import LEASE
+from refold.ledger.sqlite.reader import SqliteReader
+from refold.ledger.sqlite.store import SqliteStore, open_store
+from refold.ledger.writer import StreamWriter
+from refold.projections import new_state
+from refold.projections.fingerprint import fingerprint
+from refold.projections.rows import RunRow
+
+
+class Existing(msgspec.Struct, frozen=True):
+    """A run that already has the key which a new one was to get."""
+
+    run_id: str
+    row: RunRow
+
+
+class Ledger:
+    """An open ledger. Made by `open_ledger`; an async context manager."""
+
+    def __init__(self, store: SqliteStore, clock: Clock, ids: Ids, redactor: Redactor) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.redactor = redactor
+        self.group = GroupCommit(store)
+        self.files = ArtifactFiles(store.path.with_name(store.path.name + "-artifacts"))
+        self._writers: weakref.WeakValueDictionary[tuple[Scope, Stream], StreamWriter] = weakref.WeakValueDictionary()
+        self._heart: asyncio.Task[None] | None = None
+        self._pid = os.getpid()
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return self.store.path
+
+    def scope(self, scope: Scope | str = Scope()) -> ScopedLedger:  # noqa: B008 - an immutable tuple
+        """The ledger as one tenant's workspace sees it. Nothing of another can be reached through it."""
+        return ScopedLedger(self, Scope.parse(scope) if isinstance(scope, str) else scope.checked())
+
+    def register(self, writer: StreamWriter) -> None:
+        """Keeps the process's lease alive while the writer lives."""
+        self._writers[writer.scope, writer.stream] = writer
+        if self._heart is None:
+            self._heart = asyncio.get_running_loop().create_task(self._beat())
+
+    def writing(self, scope: Scope, stream: Stream) -> bool:
+        """Whether a writer of this process has the stream."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._writers.clear()
+        writer = self._writers.get((scope, stream))
+        return writer is not None and writer.alive
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 3 / 1_000_000)
+            await self.store.renew()
+
+    async def close(self) -> None:
+        """Commits what is open and closes the file. Writers that were not closed are released by the lease."""
+        if self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        await self.close()
+
+
+class ScopedLedger:
+    """One tenant's workspace in a ledger."""
+
+    def __init__(self, ledger: Ledger, scope: Scope) -> None:
+        self.ledger = ledger
+        self.scope = scope
+
+    @property
+    def secret(self) -> bytes:
+        """The tenant's secret behind all keyed digests."""
+        return self.ledger.store.secret(self.scope)
+
+    def reader(self) -> SqliteReader:
+        """One consistent state of this scope: `async with scope.reader() as r`."""
+        return self.ledger.store.reader(self.scope)
+
+    def key_digest(self, key: str) -> str:
+        """What stands in facts for a caller's name of a run."""
+        return keyed_digest(self.secret, "run key", key.encode("utf-8", "surrogatepass")).hex()
+
+    async def find(self, key: str) -> Existing | None:
+        """The latest run of the lineage that has this key."""
+        async with self.reader() as reader:
+            rows = await reader.rows(RunRow, {"key_digest": self.key_digest(key)}, order=("attempt_no",))
+        return Existing(rows[-1].run_id, rows[-1]) if rows else None
+
+    async def create(self, created: Draft, run_id: str | None = None, key: str | None = None) -> StreamWriter | Existing:
+        """Starts a run's stream with `run.created`, durable when this returns.
+
+        With a `key` that a run of this scope has already, that run is returned if workflow and input are the same; else
+        KeyConflict. Raises CaptureModeUnavailable for any capture mode but `full`.
+        """
+        facts = created.facts
+        if not isinstance(facts, RunCreated):
+            raise TypeError("the first event of a run is run.created")
+        if facts.capture != "full":
+            raise CaptureModeUnavailable(
+                f"Capture mode {facts.capture} is not available yet, and nothing weaker was recorded instead.",
+                capture=facts.capture,
+            )
+        if key is not None:
+            facts = msgspec.structs.replace(facts, key_digest=self.key_digest(key))
+            created = msgspec.structs.replace(created, facts=facts, ref=key)
+            existing = await self._same_work(key, created)
+            if existing is not None:
+                return existing
+        stream = Stream.run(run_id or self.ledger.ids.new("run"))
+        writer = self._writer(stream, None, Head(0, GENESIS, 1), 1)
+        writer.append(created)
+        try:
+            await writer.barrier()
+        except KeyConflict:
+            existing = None if key is None else await self._same_work(key, created)
+            if existing is None:
+                raise
+            return existing
+        return writer
+
+    async def _same_work(self, key: str, created: Draft) -> Existing | None:
+        existing = await self.find(key)
+        if existing is None:
+            return None
+        facts: RunCreated = created.facts  # type: ignore[assignment]
+        async with self.reader() as reader:
+            first = (await reader.events(Stream.run(existing.run_id), limit=1))[0].facts
+        if (first.workflow, first.input_digest) != (facts.workflow, facts.input_digest):
+            what = "input" if first.workflow == facts.workflow else "workflow"
+            raise KeyConflict(
+                f"Key {key!r} belongs to run {existing.run_id}, which has another {what}.", key=key, run_id=existing.run_id
+            )
+        return existing
+
+    async def writer(self, stream: Stream) -> StreamWriter:
+        """Opens a stream for writing with a new epoch; an annex or the scope's stream is made when it is new.
+
+        Raises RunNotFound, StreamClosed, StreamOwned (its writer lives, in this process or another).
+        """
+        if self.ledger.writing(self.scope, stream):
+            raise StreamOwned(f"{stream} has an open writer in this process.", stream=str(stream))
+        if stream.kind == "annex":
+            await self.run_head(stream.run_id)
+        store = self.ledger.store
+        acquired = await store.acquire(self.scope, stream, create=stream.kind != "run")
+        state = await store.load(self.scope, stream)
+        next_blob = await store.next_blob(self.scope, acquired.stream_no)
+        return self._writer(stream, acquired.stream_no, acquired.head, next_blob, state=state)
+
+    def _writer(
+        self, stream: Stream, number: int | None, head: Head, next_blob: int, state: object | None = None
+    ) -> StreamWriter:
+        ledger = self.ledger
+        writer = StreamWriter(
+            self.scope,
+            stream,
+            number,
+            head,
+            state or new_state(self.scope, stream),  # type: ignore[arg-type]
+            store=ledger.store,
+            group=ledger.group,
+            clock=ledger.clock,
+            ids=ledger.ids,
+            redactor=ledger.redactor,
+            next_blob=next_blob,
+            fingerprint=fingerprint(),
+        )
+        ledger.register(writer)
+        return writer
+
+    async def run_head(self, run_id: str) -> Head:
+        """Where a run stands. Raises RunNotFound."""
+        async with self.reader() as reader:
+            found = await reader.head(Stream.run(run_id))
+        if found is None:
+            raise RunNotFound(f"There is no run {run_id} in scope {self.scope}.", run_id=run_id, scope=str(self.scope))
+        return found.head
+
+    async def resolve_run(self, prefix: str) -> str:
+        """The run whose id begins with `prefix`. Raises RunNotFound when none or several do."""
+        async with self.reader() as reader:
+            found = await reader.runs_beginning(prefix if prefix.startswith("run_") else f"run_{prefix}")
+        if len(found) != 1:
+            what = "no run" if not found else "more than one run"
+            raise RunNotFound(f"{prefix!r} names {what} in scope {self.scope}.", run=prefix, scope=str(self.scope))
+        return found[0]
+
+    async def post(self, run_id: str, key: str, kind: str, payload: bytes, actor: str = "") -> bool:
+        """Asks the owner of a run to deliver something; False when the same key was posted before."""
+        item = InboxItem(key, kind, payload, actor, self.ledger.clock.now())
+        return await self.ledger.store.post(self.scope, Stream.run(run_id), item)
+
+    async def read(self, stream: Stream, after: int = 0, upto: int | None = None) -> AsyncIterator[Event]:
+        """The events of a stream in order: the one road for evidence, catch-up, state and export."""
+        async with self.reader() as reader:
+            while page := await reader.events(stream, after, upto):
+                for event in page:
+                    yield event
+                after = page[-1].seq
+
+    async def follow(self, stream: Stream, after: int = 0) -> AsyncIterator[Event]:
+        """The events after a position, then each further one as it is committed, until the stream is closed.
+
+        Reads the database and nothing else, so that a reader that comes late or comes back gets what it missed, once each.
+        Raises BeyondHead for a position that the stream has not reached.
+        """
+        async with self.reader() as reader:
+            found = await reader.head(stream)
+        if after > (0 if found is None else found.head.seq):
+            raise BeyondHead(f"{stream} has not reached seq {after}.", stream=str(stream), seq=after)
+        while True:
+            async for event in self.read(stream, after):
+                yield event
+                after = event.seq
+            async with self.reader() as reader:
+                found = await reader.head(stream)
+            if found is not None and found.closed and found.head.seq == after:
+                return
+            if found is None or found.head.seq == after:
+                await self.ledger.store.changed()
+
+
+async def open_ledger(
+    path: str | Path,
+    *,
+    create: bool = True,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    secrets: Iterable[str] = (),
+    vfs: str | None = None,
+    catalog: Catalog = CATALOG,
+) -> Ledger:
+    """Opens the ledger at `path` (a file, or `sqlite:///file`), or makes a new one when `create` is set.
+
+    `secrets` are values that no view may ever show. Raises LedgerMissing, NotALedger, NewerSchema, NetworkFileSystem and the like.
+    """
+    clock = clock or SystemClock()
+    ids = ids or SystemIds(clock)
+    place = Path(str(path).removeprefix("sqlite:///")).absolute()
+    store = open_store(place, clock, ids, create=create, vfs=vfs, catalog=catalog)
+    return Ledger(store, clock, ids, Redactor(secrets))

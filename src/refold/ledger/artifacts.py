@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from refold import seam
 from refold.events.catalog.steps import ArtifactStored
-from refold.events.content import seal, unseal
+from refold.events.content import unseal
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import ArtifactDamaged, Erased
@@ -116,7 +116,7 @@ async def store_artifact(
     """Keeps `data` byte for byte and appends `artifact.stored`; durable with the writer's next barrier."""
     number = writer.next_blob
     digest_of_plain = sha256(data).hexdigest()
-    view = writer.redacted_view(data) if type_ != "binary" else None
+    view = writer.redacted_text(data) if type_ != "binary" else None
     view_bytes, view_digest = view if view is not None else (None, None)
     if len(data) <= IN_LEDGER:
         stored, digest = writer.sealed(data)
@@ -186,4 +186,4 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-__all__ = ["INLINE", "IN_LEDGER", "ArtifactFiles", "StoredArtifact", "open_artifact", "seal", "store_artifact"]
+__all__ = ["INLINE", "IN_LEDGER", "ArtifactFiles", "StoredArtifact", "open_artifact", "store_artifact"]

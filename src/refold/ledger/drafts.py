@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import msgspec
 
-from refold.events import values
 from refold.events.catalog import Facts
-from refold.events.content import PartList, encode_content, seal
+from refold.events.content import encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
 from refold.events.redaction import Redactor, summary
 from refold.ids import Ids
@@ -62,7 +62,7 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     if draft.content is not None:
         payload = encode_content(draft.content)
         if redactor.suspicious(payload):
-            shown, secrets = redact(redactor, draft.content)
+            shown, secrets = redact_json(redactor, payload)
             if secrets:
                 redacted = msgspec.Raw(shown)
         content, content_digest = seal(payload, ids.random(16))
@@ -81,13 +81,11 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     return Sealed(facts, _FACTS.encode(facts), content_digest, content, view, view_digest, view_bytes)
 
 
-def redact(redactor: Redactor, content: dict[str, Any]) -> tuple[bytes, int]:
-    """The content as people see it, as JSON bytes of {values, parts}, and how many secrets were replaced in it."""
-    rest = {name: field for name, field in content.items() if not isinstance(field, PartList)}
-    # Through the stored form, so that every type has JSON's shape before it is walked.
-    shown, count = redactor.redact(values.tagged(values.encode(rest)))
-    parts = {name: field for name, field in content.items() if isinstance(field, PartList)}
-    return encode_content({**values.untagged(shown), **parts}) if count else b"", count
+def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:
+    """Stored JSON with its secrets replaced, still JSON, and how many there were."""
+    # The standard library's parser, because it takes lone surrogates and integers of any size.
+    shown, count = redactor.redact(json.loads(encoded))
+    return json.dumps(shown, separators=(",", ":")).encode("ascii"), count
 
 
 def view_text(redactor: Redactor, value: Any, limit: int = 256) -> tuple[str, int]:

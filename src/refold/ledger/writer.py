@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -17,7 +18,7 @@ from refold.events.identity import Scope, Stream, keyed_digest, name_digest, sco
 from refold.events.redaction import Redactor
 from refold.ids import Ids
 from refold.ledger.blobs import leaf
-from refold.ledger.drafts import Draft, seal_draft
+from refold.ledger.drafts import Draft, redact_json, seal_draft
 from refold.ledger.errors import Fenced, StreamClosed
 from refold.ledger.group import GroupCommit
 from refold.ledger.port import BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
@@ -80,6 +81,7 @@ class StreamWriter:
         self._parts: OrderedDict[bytes, Part] = OrderedDict()
         self._closed = closed
         self._error: Exception | None = None
+        self._released = False
 
     @property
     def head(self) -> Head:
@@ -90,6 +92,11 @@ class StreamWriter:
     def state(self) -> FoldState:
         """The fold of the stream up to `head`."""
         return self._state
+
+    @property
+    def alive(self) -> bool:
+        """Whether this writer still has its stream: neither lost nor released."""
+        return self._error is None and not self._released
 
     @property
     def closed(self) -> bool:
@@ -173,10 +180,10 @@ class StreamWriter:
             return known
         shown, view, view_digest = value, None, None
         if self._redactor.suspicious(encoded):
-            redacted, count = self._redactor.redact(values.tagged(encoded))
+            redacted, count = redact_json(self._redactor, encoded)
             if count:
-                shown = values.untagged(redacted)
-                view, view_digest = seal(values.encode(shown), self._ids.random(16))
+                shown = json.loads(redacted)
+                view, view_digest = seal(redacted, self._ids.random(16))
         found = None
         if self._stream_no is not None and self._durable.seq:
             found = await self._store.find_part(self._stream_no, self.scope, lookup)
@@ -190,6 +197,21 @@ class StreamWriter:
         if len(self._parts) > _REMEMBERED_PARTS:
             self._forget_committed_parts()
         return part
+
+    def salt(self) -> bytes:
+        """A fresh salt."""
+        return self._ids.random(16)
+
+    def sealed(self, payload: bytes) -> tuple[bytes, bytes]:
+        """Stored bytes and digest of a payload, under a fresh salt."""
+        return seal(payload, self._ids.random(16))
+
+    def redacted_text(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """Stored view and digest of a text in which the scan found secrets; None for a clean one."""
+        if not self._redactor.suspicious(data):
+            return None
+        shown, count = self._redactor.redact(data.decode("utf-8", "replace"))
+        return self.sealed(shown.encode("utf-8", "surrogatepass")) if count else None
 
     def blob(self, row: BlobRow) -> None:
         """Adds an artifact's blob, numbered `next_blob`, to the open batch."""
@@ -215,7 +237,8 @@ class StreamWriter:
         try:
             await self.barrier()
         finally:
-            if self._stream_no is not None and self._error is None:
+            if self._stream_no is not None and self.alive:
+                self._released = True
                 await self._store.release(self.scope, self.stream, self._head.epoch)
 
     async def __aenter__(self) -> Self:

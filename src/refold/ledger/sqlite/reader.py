@@ -78,6 +78,15 @@ class SqliteReader:
             ).fetchall()
         return [HeadRow(*row).public() for row in rows]
 
+    async def runs_beginning(self, prefix: str) -> list[str]:
+        """Ids of at most two runs that begin so."""
+        with translated(self._pool.path):
+            rows = self.connection.execute(
+                "SELECT run_id FROM runs WHERE tenant_id = ? AND workspace_id = ? AND run_id >= ? AND run_id < ? LIMIT 2",
+                (*self.scope, prefix, prefix + "\x7f"),
+            ).fetchall()
+        return [row[0] for row in rows]
+
     def _number(self, stream: Stream) -> int | None:
         if stream not in self._numbers:
             row = self.head_row(stream)

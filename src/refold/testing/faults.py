@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
     "Torn",
     "disk_full",
     "kill",
+    "power_cut",
     "read_only",
     "register",
     "sync_fails",
@@ -53,12 +55,33 @@ _KINDS = (
 )
 
 
+# Per file since its last xSync, in order: (offset, the bytes that were there, the size that the file had).
+_unsynced: dict[str, list[tuple[int, bytes, int]]] = {}
+_disk = threading.Lock()
+
+
 def kill(point: str) -> None:
     """SIGKILL to this process: what the kernel has, stays; what it has not, is lost."""
     os.kill(os.getpid(), signal.SIGKILL)
     # With several threads the sender may run on for a moment; it must not reach its operation.
     while True:
         signal.pause()
+
+
+def power_cut(point: str) -> None:
+    """`kill` after taking back every write and truncation through the shim that no xSync followed.
+
+    The harshest honest disk: nothing unsynced survives. Creating and deleting files counts as durable at
+    once, and so does what other processes wrote.
+    """
+    _disk.acquire()  # and never released: no other thread writes after the cut
+    for path, changes in _unsynced.items():
+        file = os.open(path, os.O_RDWR)
+        for offset, overwritten, size in reversed(changes):
+            os.pwrite(file, overwritten, offset)
+            os.ftruncate(file, size)
+        os.close(file)
+    kill(point)
 
 
 def disk_full(point: str) -> None:
@@ -119,12 +142,15 @@ class FaultVFS(apsw.VFS):
     def xDelete(self, filename: str, syncdir: bool) -> None:
         suffix = filename.rpartition("-")[2]
         seam.reach(f"vfs.delete:{suffix if suffix in ('wal', 'journal') else 'other'}")
-        super().xDelete(filename, syncdir)
+        with _disk:
+            super().xDelete(filename, syncdir)
+            _unsynced.pop(filename, None)
 
 
 class _FaultFile(apsw.VFSFile):
     def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], kind: str) -> None:
         super().__init__("", name, flags)
+        self._path = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._write = f"vfs.write:{kind}"
         self._sync = f"vfs.sync:{kind}"
         self._truncate = f"vfs.truncate:{kind}"
@@ -133,17 +159,35 @@ class _FaultFile(apsw.VFSFile):
         try:
             seam.reach(self._write)
         except _TornWrite as order:
-            super().xWrite(memoryview(data)[: order.torn.keep], offset)
+            self._put(memoryview(data)[: order.torn.keep], offset)
             order.torn.then(self._write)
-        super().xWrite(data, offset)
+        self._put(data, offset)
+
+    def _put(self, data: Any, offset: int) -> None:
+        with _disk:
+            self._remember(offset, len(data))
+            super().xWrite(data, offset)
 
     def xSync(self, flags: int) -> None:
         seam.reach(self._sync)
-        super().xSync(flags)
+        with _disk:
+            super().xSync(flags)
+            if self._path:
+                _unsynced.pop(self._path, None)
 
     def xTruncate(self, newsize: int) -> None:
         seam.reach(self._truncate)
-        super().xTruncate(newsize)
+        with _disk:
+            self._remember(newsize, max(self.xFileSize() - newsize, 0))
+            super().xTruncate(newsize)
+
+    def _remember(self, offset: int, length: int) -> None:
+        # Temporary files have no name, and nobody looks for them after a power cut.
+        if self._path:
+            size = self.xFileSize()
+            there = max(min(length, size - offset), 0)
+            overwritten = self.xRead(there, offset) if there else b""
+            _unsynced.setdefault(self._path, []).append((offset, overwritten, size))
 
 
 _registered: FaultVFS | None = None

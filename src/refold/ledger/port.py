@@ -18,13 +18,15 @@ R = TypeVar("R", bound=Row)
 
 
 class StreamHead(NamedTuple):
-    """A stream as its head row shows it. `owner` is the incarnation that holds it, None when nobody does."""
+    """A stream as its head row shows it. `owner` is the incarnation that holds it, None when nobody does; `intact` is False
+    when the row is not what was written."""
 
     stream: Stream
     head: Head
     closed: bool
     erased: bool
     owner: int | None
+    intact: bool = True
 
 
 class BlobRow(NamedTuple):

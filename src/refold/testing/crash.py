@@ -13,8 +13,7 @@ are forks of *it*, at a few milliseconds each. Hence scenario, check and fault m
 functions of a module, or `functools.partial` of them, not lambdas. A script that calls this needs the
 usual `if __name__ == "__main__"`.
 
-A killed process keeps what the kernel has; only a machine that loses power also loses what was not
-synced.
+A killed process keeps what the kernel has. `faults.power_cut` also takes away what was not synced.
 """
 
 from __future__ import annotations

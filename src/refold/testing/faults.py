@@ -71,8 +71,8 @@ def kill(point: str) -> None:
 def power_cut(point: str) -> None:
     """`kill` after taking back every write and truncation through the shim that no xSync followed.
 
-    The harshest honest disk: nothing unsynced survives. Creating and deleting files counts as durable at once,
-    and so does what other processes wrote.
+    The harshest honest disk: nothing unsynced survives. Creating and deleting files counts as durable at
+    once, and so does what other processes wrote.
     """
     _disk.acquire()  # and never released: no other thread writes after the cut
     for path, changes in _unsynced.items():

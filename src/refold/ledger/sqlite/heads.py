@@ -42,7 +42,7 @@ class HeadRow(NamedTuple):
         return self.row_digest == row_digest(*self[:-1])
 
     def public(self) -> StreamHead:
-        return StreamHead(Stream.parse(self.stream), self.head, bool(self.closed), bool(self.erased), self.owner)
+        return StreamHead(Stream.parse(self.stream), self.head, bool(self.closed), bool(self.erased), self.owner, self.intact)
 
     def sealed(self) -> HeadRow:
         """The row with the digest of its other columns."""

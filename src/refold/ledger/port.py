@@ -108,6 +108,13 @@ class Acquired(NamedTuple):
 class Reader(Protocol):
     """One consistent state of a scope, from the first read until it is closed. An async context manager."""
 
+    scope: Scope
+
+    @property
+    def secret(self) -> bytes:
+        """The tenant's secret behind the keyed digests."""
+        ...
+
     async def __aenter__(self) -> Reader: ...
 
     async def __aexit__(self, *exc: object) -> None: ...

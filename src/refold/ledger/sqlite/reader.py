@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -32,8 +32,9 @@ _FOLDING = "SELECT " + _TEXT_BEFORE + "NULL, view_digest, view, hash" + _RANGE
 class SqliteReader:
     """One consistent state of a scope. Used as a context manager; the connection goes back to its pool at the end."""
 
-    def __init__(self, scope: Scope, pool: ReaderPool, catalog: Catalog) -> None:
+    def __init__(self, scope: Scope, pool: ReaderPool, catalog: Catalog, secret: Callable[[Scope], bytes]) -> None:
         self.scope = scope
+        self._secret = secret
         self._pool = pool
         self._catalog = catalog
         self._connection: apsw.Connection | None = None
@@ -54,6 +55,10 @@ class SqliteReader:
         if self._connection is not None:
             connection, self._connection = self._connection, None
             self._pool.give(connection)
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret(self.scope)
 
     @property
     def connection(self) -> apsw.Connection:

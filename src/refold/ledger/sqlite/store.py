@@ -99,7 +99,7 @@ class SqliteStore:
     # Reading
 
     def reader(self, scope: Scope) -> SqliteReader:
-        return SqliteReader(scope, self.pool, self.catalog)
+        return SqliteReader(scope, self.pool, self.catalog, self.secret)
 
     def secret(self, scope: Scope) -> bytes:
         known = self._secrets.get(scope.tenant)
@@ -177,6 +177,23 @@ class SqliteStore:
     async def load(self, scope: Scope, stream: Stream) -> FoldState:
         async with self.reader(scope) as reader:
             return await load(reader, stream)
+
+    def all_streams(self) -> tuple[list[HeadRow], str | None]:
+        """Every head row of every scope, in order, unchecked; and a name for events or blobs that no head stands for, if any."""
+        connection = self.pool.take()
+        try:
+            with translated(self.path):
+                connection.execute("BEGIN")
+                found = [
+                    HeadRow(*row)
+                    for row in connection.execute(
+                        f"SELECT {heads.COLUMNS} FROM stream_heads ORDER BY tenant_id, workspace_id, stream"
+                    )
+                ]
+                numbers = {row.stream_no for row in found}
+                return found, next((name for table in ("events", "blobs") if (name := _stray(connection, table, numbers))), None)
+        finally:
+            self.pool.give(connection)
 
     # Writing
 
@@ -373,6 +390,20 @@ async def load(reader: SqliteReader, stream: Stream) -> FoldState:
         fold(state, page)
         state.take()
     return state
+
+
+def _stray(connection: apsw.Connection, table: str, numbers: set[int]) -> str | None:
+    """The first row of a table whose stream does not exist. Skips from stream to stream: one look-up each."""
+    last = 0
+    while True:
+        rows = connection.execute(f"SELECT id FROM {table} WHERE id >= ? ORDER BY id LIMIT 1", (last,)).fetchall()
+        if not rows:
+            first = connection.execute(f"SELECT id FROM {table} WHERE id < 0 LIMIT 1").fetchall()
+            return f"{table} with id {first[0][0]}" if first else None
+        number = rows[0][0] >> SHIFT
+        if number not in numbers:
+            return f"{table} of stream number {number}"
+        last = (number + 1) << SHIFT
 
 
 def open_store(

@@ -27,9 +27,12 @@ _SEPARATOR = re.compile(
     r"(?P<close>\\{0,8}[\"'`])?\]?[ \t]{0,8}(?::[ \t]?(?:str|string|String)(?: ?\| ?None)?[ \t]?(?==[^=]))?"
     r"(?P<sign>=>|:=|[:=])(?![=:>])(?P<space>[ \t]{0,8})(?:[bru](?=[\"']))?(?P<open>\\{0,8}[\"'`])?"
 )
-_BARE = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]{1,512}")
+_BARE = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]{1,128}")
+_BARE_REST = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]*")
 _FLAG = re.compile(r"[ \t]([A-Za-z0-9_+/=.~!@#%^*:-]{6,512})(?=\s|\Z|[\"'])")
 _QUOTED_LONGEST = 4096
+_DIGIT = re.compile(r"[0-9]")
+_LETTER = re.compile(r"[^\W\d_]")
 
 _WORD_PASSWORD = re.compile(r"passw(?:or)?d|passphrase|passcode|pwd", re.IGNORECASE | re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]+\Z")
@@ -81,6 +84,7 @@ def _assigned(text: str) -> Iterator[Span]:
         name = text[start:end].lstrip("-.")
         if name and is_secret_key(name) and (span := _value_after(text, start, end, name)):
             yield span
+            at = max(at, span[1])
 
 
 def _value_after(text: str, start: int, end: int, name: str) -> Span | None:
@@ -121,7 +125,8 @@ def _value_after(text: str, start: int, end: int, name: str) -> Span | None:
     if not found or follows in {"(", "[", "{", "<"}:
         return None
     if _bare_is_secret(text, start, found, name, separator["sign"], bool(separator["space"])):
-        return value, value + len(found), "assignment"
+        rest = _BARE_REST.match(text, bare.end()) if len(bare[0]) == 128 else None
+        return value, rest.end() if rest else value + len(found), "assignment"
     return None
 
 
@@ -163,7 +168,7 @@ def _looks_random(value: str, shortest: int) -> bool:
 
 
 def _has(value: str, *, digit: bool) -> bool:
-    return any(c.isdigit() for c in value) if digit else any(c.isalpha() for c in value)
+    return (_DIGIT if digit else _LETTER).search(value) is not None
 
 
 def _is_user_and_password(encoded: str) -> bool:

@@ -152,7 +152,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(VALUES)
 @example({"to\u212aen": "x", "api\u212aey": "y"})
 @example({"access:tokens": "x", "token_s3": "y", "TOKENSa": "z", "token_iz": "w"})
@@ -162,7 +162,41 @@ def test_what_is_not_suspicious_has_nothing_to_redact(value: Any) -> None:
             assert REDACTOR.redact(value)[1] == 0, data
 
 
-@settings(max_examples=300, deadline=None)
+NAME_WORDS = st.sampled_from(
+    [
+        *(
+            "token",
+            "tokens",
+            "secret",
+            "password",
+            "api",
+            "key",
+            "access",
+            "refresh",
+            "private",
+            "cookie",
+            "jwt",
+        ),
+        *("pwd", "s", "iz", "x", "3", "index", "auth", "bot", "signing", "encryption", "account", "master"),
+        *("credential", "authorization", "passphrase", "passcode", "bearer", "client"),
+    ]
+)
+STYLED = st.tuples(NAME_WORDS, st.sampled_from([str.lower, str.upper, str.title])).map(
+    lambda pair: pair[1](pair[0])
+)
+NAMES = st.tuples(
+    st.lists(STYLED, min_size=1, max_size=4), st.sampled_from(["", "_", "-", ".", " ", ":", "/", "é"])
+)
+
+
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(NAMES.map(lambda made: made[1].join(made[0])))
+def test_bytes_with_a_secret_name_are_suspicious_however_it_is_spelled(name: str) -> None:
+    for data in encodings({name: "v"}):
+        assert REDACTOR.suspicious(data) or not is_secret_key(name), data
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text(min_size=6, max_size=12), TEXTS, TEXTS)
 @example('""""""', "", "")
 @example("//////", "", "")
@@ -177,13 +211,13 @@ def test_a_registered_value_is_found_anywhere_and_its_bytes_are_suspicious(
     value = {"text": before + secret + after}
     redacted, count = redactor.redact(value)
     assert count >= 1
-    if "redacted" not in secret and "[" not in secret and "]" not in secret and not before and not after:
-        assert secret not in redacted["text"]
+    if not before and not after:
+        assert redacted == {"text": "[redacted:registered]"}
     for data in encodings(value):
         assert redactor.suspicious(data), data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(VALUES)
 def test_redacting_a_redacted_view_changes_nothing(value: Any) -> None:
     once, _ = REDACTOR.redact(value)
@@ -296,7 +330,7 @@ def test_nesting_deeper_than_the_stack_is_walked() -> None:
         redacted = redacted[0] if isinstance(redacted, list) else None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.one_of(TEXTS, VALUES), st.integers(min_value=3, max_value=80))
 def test_a_summary_fits_is_printable_and_is_a_beginning_of_the_whole(value: Any, limit: int) -> None:
     whole = summary(value, 10_000_000)
@@ -310,6 +344,7 @@ def test_a_summary_fits_is_printable_and_is_a_beginning_of_the_whole(value: Any,
         assert whole.startswith(short[:-1])
 
 
+@settings(deadline=None, derandomize=True)
 @given(VALUES)
 def test_a_summary_that_fits_is_the_json_of_the_value(value: Any) -> None:
     if not isinstance(value, str):

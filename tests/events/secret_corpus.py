@@ -1,8 +1,8 @@
 """The measure of the redaction: texts with one secret each, and texts with none.
 
-The secrets are made when the module is loaded, from pieces and a fixed seed, so that no scanner of repositories
-takes this file for a leak. A positive is (label, value, the secret that must be gone); a negative must come back
-unchanged.
+The secrets are made when the module is loaded, from pieces and a fixed seed, so that no scanner of
+repositories takes this file for a leak. A positive is (label, value, the secret that must be gone); a
+negative must come back unchanged.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,10 @@ def encodings(value: Any) -> list[bytes]:
     """The JSON of a value as different encoders write it."""
     plain = json.dumps(value)
     made = [plain.encode(), plain.replace("/", "\\/").encode(), json.dumps(value, indent=1).encode()]
-    made.append("".join(c if c in '{}[]",:\\ntrfbu0123456789' else _escaped(c) for c in plain).encode())
-    try:
+    made.append(plain.replace("=", "\\u003d").replace("k", "\\u006b").encode())  # more escapes than needed
+    with suppress(UnicodeEncodeError, OverflowError):  # no lone surrogates, no huge integers in this encoder
         made.append(msgspec.json.encode(value))
-    except (UnicodeEncodeError, OverflowError):
-        pass  # lone surrogates and huge integers have no form in this encoder
     return made
-
-
-def _escaped(character: str) -> str:
-    """`=` as `\\u003d`: some encoders escape more than they must. Kept valid only inside strings."""
-    return "\\u003d" if character == "=" else character
 
 
 def test_every_secret_of_the_corpus_is_caught_and_nothing_else_is() -> None:
@@ -45,9 +39,8 @@ def test_every_secret_of_the_corpus_is_caught_and_nothing_else_is() -> None:
         if count == 0 or secret in json.dumps(redacted, ensure_ascii=False):
             missed.append((label, redacted))
     wrong = [REDACTOR.redact(value)[0] for value in NEGATIVES if REDACTOR.redact(value) != (value, 0)]
-    print(
-        f"caught {len(POSITIVES) - len(missed)}/{len(POSITIVES)}, wrongly flagged {len(wrong)}/{len(NEGATIVES)}"
-    )
+    print(f"caught {len(POSITIVES) - len(missed)} of {len(POSITIVES)}")
+    print(f"wrongly flagged {len(wrong)} of {len(NEGATIVES)}")
     assert missed == []
     assert wrong == []
     assert len(POSITIVES) >= 60
@@ -74,11 +67,80 @@ def test_plain_prose_usage_and_paths_are_not_even_suspicious() -> None:
 
 # Pieces that tend to meet in text, so that random joins come near to secrets and into them.
 PIECES = st.sampled_from(
-    "token Token TOKEN tokens TOKENS s S iz IZ api_ key Key KEY access refresh secret password pwd PWD = : \" ' \\ "
-    "/ // :// @ : a:b sk- sk-ant- proj- ghp_ AKIA SG. eyJ . - _ basic bearer Bearer Basic authorization cookie "
-    "\n \t \x1b[32m é \u212a \ud83d 🙂 [redacted:key] \x7f \x00 jwt -----BEGIN PRIVATE -----END sig= ?sig= xoxb- "
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 0123456789abcdef0123456789abcdef A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6 "
-    "hunter2x name value credential AccountKey export".split(" ")
+    [
+        "token",
+        "Token",
+        "TOKEN",
+        "tokens",
+        "TOKENS",
+        "s",
+        "S",
+        "iz",
+        "IZ",
+        "api_",
+        "key",
+        "Key",
+        "KEY",
+        "access",
+        "refresh",
+        "secret",
+        "password",
+        "pwd",
+        "PWD",
+        "=",
+        ":",
+        '"',
+        "'",
+        "\\",
+        "/",
+        "//",
+        "://",
+        "@",
+        ":",
+        "a:b",
+        "sk-",
+        "sk-ant-",
+        "proj-",
+        "ghp_",
+        "AKIA",
+        "SG.",
+        "eyJ",
+        ".",
+        "-",
+        "_",
+        "basic",
+        "bearer",
+        "Bearer",
+        "Basic",
+        "authorization",
+        "cookie",
+        "\n",
+        "\t",
+        "\x1b[32m",
+        "\u00e9",
+        "\u212a",
+        "\ud83d",
+        "🙂",
+        "[redacted:key]",
+        "\x7f",
+        "\x00",
+        "jwt",
+        "-----BEGIN",
+        "PRIVATE",
+        "-----END",
+        "sig=",
+        "?sig=",
+        "xoxb-",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "0123456789abcdef0123456789abcdef",
+        "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6",
+        "hunter2x",
+        "name",
+        "value",
+        "credential",
+        "AccountKey",
+        "export",
+    ]
 )
 TEXTS = st.one_of(
     st.text(), st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, max_size=8).map(" ".join)
@@ -90,7 +152,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(VALUES)
 @example({"to\u212aen": "x", "api\u212aey": "y"})
 @example({"access:tokens": "x", "token_s3": "y", "TOKENSa": "z", "token_iz": "w"})
@@ -100,7 +162,41 @@ def test_what_is_not_suspicious_has_nothing_to_redact(value: Any) -> None:
             assert REDACTOR.redact(value)[1] == 0, data
 
 
-@settings(max_examples=300, deadline=None)
+NAME_WORDS = st.sampled_from(
+    [
+        *(
+            "token",
+            "tokens",
+            "secret",
+            "password",
+            "api",
+            "key",
+            "access",
+            "refresh",
+            "private",
+            "cookie",
+            "jwt",
+        ),
+        *("pwd", "s", "iz", "x", "3", "index", "auth", "bot", "signing", "encryption", "account", "master"),
+        *("credential", "authorization", "passphrase", "passcode", "bearer", "client"),
+    ]
+)
+STYLED = st.tuples(NAME_WORDS, st.sampled_from([str.lower, str.upper, str.title])).map(
+    lambda pair: pair[1](pair[0])
+)
+NAMES = st.tuples(
+    st.lists(STYLED, min_size=1, max_size=4), st.sampled_from(["", "_", "-", ".", " ", ":", "/", "é"])
+)
+
+
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(NAMES.map(lambda made: made[1].join(made[0])))
+def test_bytes_with_a_secret_name_are_suspicious_however_it_is_spelled(name: str) -> None:
+    for data in encodings({name: "v"}):
+        assert REDACTOR.suspicious(data) or not is_secret_key(name), data
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text(min_size=6, max_size=12), TEXTS, TEXTS)
 @example('""""""', "", "")
 @example("//////", "", "")
@@ -115,13 +211,13 @@ def test_a_registered_value_is_found_anywhere_and_its_bytes_are_suspicious(
     value = {"text": before + secret + after}
     redacted, count = redactor.redact(value)
     assert count >= 1
-    if "redacted" not in secret and "[" not in secret and "]" not in secret and not before and not after:
-        assert secret not in redacted["text"]
+    if not before and not after:
+        assert redacted == {"text": "[redacted:registered]"}
     for data in encodings(value):
         assert redactor.suspicious(data), data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(VALUES)
 def test_redacting_a_redacted_view_changes_nothing(value: Any) -> None:
     once, _ = REDACTOR.redact(value)
@@ -234,7 +330,7 @@ def test_nesting_deeper_than_the_stack_is_walked() -> None:
         redacted = redacted[0] if isinstance(redacted, list) else None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.one_of(TEXTS, VALUES), st.integers(min_value=3, max_value=80))
 def test_a_summary_fits_is_printable_and_is_a_beginning_of_the_whole(value: Any, limit: int) -> None:
     whole = summary(value, 10_000_000)
@@ -248,6 +344,7 @@ def test_a_summary_fits_is_printable_and_is_a_beginning_of_the_whole(value: Any,
         assert whole.startswith(short[:-1])
 
 
+@settings(deadline=None, derandomize=True)
 @given(VALUES)
 def test_a_summary_that_fits_is_the_json_of_the_value(value: Any) -> None:
     if not isinstance(value, str):

@@ -60,7 +60,9 @@ class Redactor:
         """
         if b"\\" in data and _ASCII_ESCAPE.search(data):
             return True  # an unusual encoder: terms may be hidden in escapes
-        return _may_hold(data) or any(anchor in data for anchor in self._anchors)
+        if may_name_secret(data) or may_hold_format(data) or may_hold_url_password(data):
+            return True
+        return any(anchor in data for anchor in self._anchors)
 
     def redact(self, value: Any) -> tuple[Any, int]:
         """A copy of the value without its secrets, and how many were replaced.
@@ -74,14 +76,7 @@ class Redactor:
         return copy, walk.count
 
     def _redact_text(self, text: str) -> tuple[str, int]:
-        if len(text) < _SHORTEST_TEXT:
-            return text, 0
-        if not _may_hold(text.encode("utf-8", "surrogatepass")) and not any(
-            s in text for s in self._registered
-        ):
-            return text, 0
-        spans = sorted(self._spans(text), key=lambda span: (span[0], -span[1]))
-        if not spans:
+        if len(text) < _SHORTEST_TEXT or not (spans := sorted(self._spans(text), key=_by_place)):
             return text, 0
         pieces: list[str] = []
         at = count = 0
@@ -102,9 +97,19 @@ class Redactor:
             while at >= 0:
                 yield at, at + len(secret), "registered"
                 at = text.find(secret, at + len(secret))
-        yield from opaque_spans(text)
-        yield from url_spans(text)
-        yield from named_spans(text)
+        data = text.encode("utf-8", "surrogatepass")
+        formats = may_hold_format(data)
+        if formats:
+            yield from opaque_spans(text)
+        if may_hold_url_password(data):
+            yield from url_spans(text)
+        if formats or may_name_secret(data):
+            yield from named_spans(text)
+
+
+def _by_place(span: Span) -> tuple[int, int]:
+    """First the span that begins first, of those the longest."""
+    return span[0], -span[1]
 
 
 class _Walk:
@@ -171,10 +176,6 @@ def _is_innocent(key: str, item: Any, source: dict[Any, Any], schemas: bool) -> 
     if key == "token":
         return "logprob" in source
     return key in _DIRECTORIES and isinstance(item, str) and item.startswith(("/", "~"))
-
-
-def _may_hold(data: bytes) -> bool:
-    return may_name_secret(data) or may_hold_format(data) or may_hold_url_password(data)
 
 
 def _forms(secret: str) -> set[str]:

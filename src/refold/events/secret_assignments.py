@@ -15,11 +15,18 @@ from collections.abc import Iterator
 from refold.events.secret_formats import Span, pem_spans
 from refold.events.secret_names import is_secret_key
 
-_TERM = re.compile(
-    r"passw(?:or)?d|passphrase|passcode|pwd|secret|token|(?:api|access|private|signing|encryption|account|master)"
-    r"[-_.]?key|credential|authorization|cookie|jwt",
-    re.IGNORECASE | re.ASCII,
+# Searched one by one in the lowered text: that is ten times as fast as an alternative without case.
+_TERMS = tuple(
+    re.compile(term)
+    for term in (
+        *("passw", "passphrase", "passcode", "pwd", "secret", "token", "credential"),
+        *("authorization", "cookie", "jwt"),
+        r"key(?:(?<=apikey)|(?<=api[-_.]key)|(?<=accesskey)|(?<=access[-_.]key)|(?<=privatekey)|(?<=private[-_.]key)"
+        r"|(?<=signingkey)|(?<=signing[-_.]key)|(?<=encryptionkey)|(?<=encryption[-_.]key)|(?<=accountkey)"
+        r"|(?<=account[-_.]key)|(?<=masterkey)|(?<=master[-_.]key))",
+    )
 )
+_ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _NAME_REST = re.compile(r"[A-Za-z0-9_.-]{0,40}")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 _NAME_LONGEST = 64
@@ -27,9 +34,12 @@ _SEPARATOR = re.compile(
     r"(?P<close>\\{0,8}[\"'`])?\]?[ \t]{0,8}(?::[ \t]?(?:str|string|String)(?: ?\| ?None)?[ \t]?(?==[^=]))?"
     r"(?P<sign>=>|:=|[:=])(?![=:>])(?P<space>[ \t]{0,8})(?:[bru](?=[\"']))?(?P<open>\\{0,8}[\"'`])?"
 )
-_BARE = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]{1,512}")
+_BARE = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]{1,128}")
+_BARE_REST = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]*")
 _FLAG = re.compile(r"[ \t]([A-Za-z0-9_+/=.~!@#%^*:-]{6,512})(?=\s|\Z|[\"'])")
 _QUOTED_LONGEST = 4096
+_DIGIT = re.compile(r"[0-9]")
+_LETTER = re.compile(r"[^\W\d_]")
 
 _WORD_PASSWORD = re.compile(r"passw(?:or)?d|passphrase|passcode|pwd", re.IGNORECASE | re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]+\Z")
@@ -50,37 +60,46 @@ _SCHEME = re.compile(
 _COOKIE = re.compile(r"[A-Za-z0-9_.-]{1,64}=[^\r\n\"'\\]{4,4096}")
 _BEARER = re.compile(r"bearer[ \t]{1,4}([A-Za-z0-9._~+/-]{16,}={0,2})", re.IGNORECASE)
 _BASIC = re.compile(r"basic ([A-Za-z0-9+/]{8,1024}={0,2})", re.IGNORECASE)
-_AZURE = re.compile(r"(?:AccountKey|AccessKey)=([A-Za-z0-9+/]{40,}={0,2})", re.IGNORECASE)
-_SAS = re.compile(r"[?&]sig=([A-Za-z0-9%+/=]{40,})")
+_AZURE = re.compile(r"Key=(?:(?<=AccountKey=)|(?<=AccessKey=))([A-Za-z0-9+/]{40,}={0,2})")
+_SAS = re.compile(r"sig=(?<=[?&]sig=)([A-Za-z0-9%+/=]{40,})")
 
 
 def named_spans(text: str) -> Iterator[Span]:
     """The secrets that a text names. Spans may overlap."""
-    yield from pem_spans(text)
-    for found in _BEARER.finditer(text):
-        if _has(found[1], digit=True) and not _DOTTED.match(found[1]):
-            yield found.start(1), found.end(1), "bearer"
-    for found in _BASIC.finditer(text):
-        if _is_user_and_password(found[1]):
-            yield found.start(1), found.end(1), "basic"
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters become two when lowered
+        lowered = text.translate(_ASCII_LOWER)
+    if "private key" in lowered:
+        yield from pem_spans(text)
+    if "bearer" in lowered:
+        for found in _BEARER.finditer(text):
+            if _has(found[1], digit=True) and not _DOTTED.match(found[1]):
+                yield found.start(1), found.end(1), "bearer"
+    if "basic " in lowered:
+        for found in _BASIC.finditer(text):
+            if _is_user_and_password(found[1]):
+                yield found.start(1), found.end(1), "basic"
     for pattern in (_AZURE, _SAS):
         for found in pattern.finditer(text):
             yield found.start(1), found.end(1), "azure"
-    yield from _assigned(text)
+    yield from _assigned(text, lowered)
 
 
-def _assigned(text: str) -> Iterator[Span]:
+def _assigned(text: str, lowered: str) -> Iterator[Span]:
     at = 0
-    while term := _TERM.search(text, at):
-        rest = _NAME_REST.match(text, term.end())
-        end = at = rest.end() if rest else term.end()
-        start = term.start()
+    for first, last in sorted(found.span() for term in _TERMS for found in term.finditer(lowered)):
+        if first < at:
+            continue  # a second term of the same name, or inside a value
+        rest = _NAME_REST.match(text, last)
+        end = at = rest.end() if rest else last
+        start = first
         lowest = max(0, start - _NAME_LONGEST)
         while start > lowest and text[start - 1] in _NAME_CHARACTERS:
             start -= 1
         name = text[start:end].lstrip("-.")
         if name and is_secret_key(name) and (span := _value_after(text, start, end, name)):
             yield span
+            at = max(at, span[1])
 
 
 def _value_after(text: str, start: int, end: int, name: str) -> Span | None:
@@ -121,7 +140,8 @@ def _value_after(text: str, start: int, end: int, name: str) -> Span | None:
     if not found or follows in {"(", "[", "{", "<"}:
         return None
     if _bare_is_secret(text, start, found, name, separator["sign"], bool(separator["space"])):
-        return value, value + len(found), "assignment"
+        rest = _BARE_REST.match(text, bare.end()) if len(bare[0]) == 128 else None
+        return value, rest.end() if rest else value + len(found), "assignment"
     return None
 
 
@@ -163,7 +183,7 @@ def _looks_random(value: str, shortest: int) -> bool:
 
 
 def _has(value: str, *, digit: bool) -> bool:
-    return any(c.isdigit() for c in value) if digit else any(c.isalpha() for c in value)
+    return (_DIGIT if digit else _LETTER).search(value) is not None
 
 
 def _is_user_and_password(encoded: str) -> bool:

@@ -32,14 +32,16 @@ class Format:
     check: Callable[[str], bool] = lambda _: True
 
 
+_RUN_WITH_DIGIT = re.compile(r"[A-Za-z_.-]*[0-9]")
+
+
 def _has_digit(window: str) -> bool:
-    return any("0" <= c <= "9" for c in window)
+    return _RUN_WITH_DIGIT.match(window) is not None
 
 
 def _dashed_key(window: str) -> bool:
     """`sk-proj-` and friends: a digit, or longer than anything people write with dashes."""
-    run = re.match(r"[A-Za-z0-9_-]*", window)
-    return run is not None and (_has_digit(run[0]) or len(run[0]) >= 48)
+    return _has_digit(window) or re.match(r"[A-Za-z0-9_-]{48}", window) is not None
 
 
 def _bare_key(window: str) -> bool:
@@ -108,13 +110,17 @@ FORMATS = (
 
 # Opaque strings with more structure than a core can say; still bounded in what they look at.
 _STRUCTURED = (
-    ("jwt", r"eyJ[A-Za-z0-9_-]{10,1024}\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]++)*"),
+    (
+        "jwt",
+        r"eyJ(?:(?<![A-Za-z0-9]eyJ)|(?<=\\[ntr]eyJ)|(?<=[0-9a-fA-F]eyJ)|(?<=meyJ))"
+        r"[A-Za-z0-9_-]{10,1024}\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]++)*",
+    ),
     ("slack", r"hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9_/]{8,40}/[A-Za-z0-9_-]{16,}+"),
     ("discord", r"discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{16,20}/[A-Za-z0-9_-]{40,}+"),
     ("aws", r"(?i:X-Amz-Signature=)[0-9a-f]{64}"),
 )
-_CORES = re.compile("|".join(f"(?P<f{i}>{f.core})" for i, f in enumerate(FORMATS)))
-_TAILS = tuple(re.compile(f.tail) for f in FORMATS)
+# One search for each: a core that begins with a literal is found much faster than an alternative among forty.
+_SEARCHES = tuple((known, re.compile(known.core), re.compile(known.tail)) for known in FORMATS)
 _STRUCTURES = tuple((kind, re.compile(pattern)) for kind, pattern in _STRUCTURED)
 # How the run of characters of each format is recognised: by what it begins with, or by what precedes it.
 _IN_RUN = re.compile(
@@ -143,8 +149,8 @@ _ESCAPE_BEFORE = re.compile(
 def may_hold_format(data: bytes) -> bool:
     """Whether UTF-8 bytes may hold a secret of a known opaque format. False is certain.
 
-    All of them contain an unbroken run of 20 letters, digits, `-` or `_`; prose and code rarely do, so most data
-    is dismissed by one translation and one search.
+    All of them contain an unbroken run of 20 letters, digits, `-` or `_`; prose and code rarely do, so
+    most data is dismissed by one translation and one search.
     """
     runs = data.translate(_RUNS)
     start = runs.find(_RUN)
@@ -172,17 +178,16 @@ def starts_a_word(text: str, at: int) -> bool:
 
 def opaque_spans(text: str) -> Iterator[Span]:
     """The secrets of known opaque formats in a text. Spans may overlap between kinds."""
-    at = 0
-    while found := _CORES.search(text, at):
-        start = found.start()
-        index = int((found.lastgroup or "f0")[1:])
-        known = FORMATS[index]
-        if starts_a_word(text, start) and known.check(text[start : start + _WINDOW]):
-            tail = _TAILS[index].match(text, found.end())
-            at = tail.end() if tail else found.end()
-            yield start, at, known.kind
-        else:
-            at = start + 1
+    for known, core, tail in _SEARCHES:
+        at = 0
+        while found := core.search(text, at):
+            start = found.start()
+            if starts_a_word(text, start) and known.check(text[start : start + _WINDOW]):
+                rest = tail.match(text, found.end())
+                at = rest.end() if rest else found.end()
+                yield start, at, known.kind
+            else:
+                at = start + 1
     for kind, pattern in _STRUCTURES:
         for found in pattern.finditer(text):
             if starts_a_word(text, found.start()):

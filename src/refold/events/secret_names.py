@@ -1,9 +1,9 @@
 """Which names promise a secret: `db_password` does, `max_tokens` does not.
 
-The same judgement serves the keys of JSON objects and the names in assignments inside text. Names are compared
-without case, `-`, `_`, `.` and spaces, and by their words (camelCase is split), so that a prefix
-(`openaiApiKey`) or a suffix (`password_prod`) changes nothing, whereas a word that merely describes
-(`token_count`, `password_url`) does.
+The same judgement serves the keys of JSON objects and the names in assignments inside text. Names are
+compared without case, `-`, `_`, `.` and spaces, and by their words (camelCase is split), so that a
+prefix (`openaiApiKey`) or a suffix (`password_prod`) changes nothing, whereas a word that merely
+describes (`token_count`, `password_url`) does.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import lru_cache
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SEPARATORS = str.maketrans("", "", "-_. ")
 
-# Found anywhere in the squashed name: long enough never to be a part of an innocent word. ASCII only, because
-# lower() makes letters out of signs (the Kelvin sign) that the scan of the bytes does not know.
+# Found anywhere in the squashed name: long enough never to be a part of an innocent word. ASCII only,
+# because lower() makes letters out of signs (the Kelvin sign) that the scan of the bytes does not know.
 _SQUASHED = re.compile(
     r"password|passwd|passphrase|passcode|apikey|accesskey|privatekey|secretkey|signingkey|encryptionkey|"
     r"accountkey|masterkey|credential|authorization|(?:access|refresh|auth|api|bearer|bot)tokens",
@@ -27,21 +27,21 @@ _GLUED = ("accesstoken", "refreshtoken", "authtoken", "apitoken", "bottoken", "c
 
 # A secret term followed by one of these is told about, not told: its kind, its place, its size, its rules.
 _ABOUT_WORDS = """
-    alg algorithm allowed arn attempts audience banner bytes changed charset class column consent count created
-    ctx description domain enabled endpoint env error exists expiration expired expires expiry field file
-    filename format function handler header headers help hint id ids idx index input issuer label len length level
-    limit link location logprob logprobs manager max message min missing mode name names needed number offset
-    option options order param parameter parser path placeholder policy pos position present prefix prompt
-    provider ratio reference regex required requirements reset rotation rule rules schema scope scopes size
-    source status store strength stream title ttl typ type types uri url usage used valid validation validator
-    version
+    alg algorithm allowed arn attempts audience banner bytes changed charset class column consent count
+    created ctx description domain enabled endpoint env error exists expiration expired expires expiry
+    field file filename format function handler header headers help hint id ids idx index input issuer
+    label len length level limit link location logprob logprobs manager max message min missing mode name
+    names needed number offset option options order param parameter parser path placeholder policy pos
+    position prefix present prompt provider ratio reference regex required requirements reset rotation
+    rule rules schema scope scopes size source status store stream strength title ttl typ type types uri
+    url usage used valid validation validator version
 """
 _ABOUT = frozenset(_ABOUT_WORDS.split())
 # Before `token`: what a model or a pager calls a token.
 _COUNTED_WORDS = """
-    audio bos cached cancel cancellation cls completion continuation continue current cursor end eos first image
-    input keyword last lexer lookahead mask max min next num output pad page pagination per prev previous prompt
-    reasoning sep special start stop sub sync syntax text total unk word
+    audio bos cached cancel cancellation cls completion continuation continue current cursor end eos
+    first image input keyword last lexer lookahead mask max min next num output pad page pagination per
+    prev previous prompt reasoning sep special start stop sub sync syntax text total unk word
 """
 _COUNTED = frozenset(_COUNTED_WORDS.split())
 
@@ -69,9 +69,9 @@ def is_secret_key(name: str) -> bool:
     return False
 
 
-# The terms over bytes, lower-cased, without separators and without the vowels a, e, i, u (o stays, or `cookie`
-# would be `ck`): a shorter text is searched faster. Terms with a rare letter are found by that letter, because a
-# search for one byte is many times as fast as one for a word.
+# The terms over bytes, lower-cased, without separators and without the vowels a, e, i, u (o stays, or
+# `cookie` would be `ck`): a shorter text is searched faster. Terms with a rare letter are found by that
+# letter, because a search for one byte is many times as fast as one for a word.
 _LOWER = bytes.maketrans(bytes(range(256)), bytes(range(256)).lower())
 _DROPPED = b"-_. aeiuAEIU"
 _WITH_K = re.compile(

@@ -218,13 +218,9 @@ def test_deep_nesting_is_damage_and_never_a_crash(opening: str, closing: str, le
 
 WRITTEN = [encode(value, types=TYPES) for value in EXAMPLES.values()]
 TAGS = st.sampled_from([*READERS, "tuple", "set", "frozenset", "map", "enum", "object", "x"])
-NAMES = st.sampled_from(
-    ["color", "access", "point", "person", "order", "note", "line", "nan", "RED", "set", ""]
-)
+NAMES = st.sampled_from(["color", "access", "point", "person", "order", "note", "line", "nan", "RED", "set", ""])
 TREES = st.recursive(
-    st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5), NAMES
-    ),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5), NAMES),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(st.sampled_from(["$", "x", "y", "name", "zone", "fold"]), inner, max_size=3),

@@ -135,11 +135,7 @@ def test_ten_thousand_levels_are_refused(wrap: Any) -> None:
         encode(value, types=TYPES)
     assert len(caught.value.message) < 300
     while not isinstance(value, int):  # taken apart by hand: a dataclass's own deallocation nests too
-        value = (
-            value.x
-            if isinstance(value, Point)
-            else next(iter(value.values() if type(value) is dict else value))
-        )
+        value = value.x if isinstance(value, Point) else next(iter(value.values() if type(value) is dict else value))
 
 
 def test_state_beside_the_fields_is_refused_unless_it_can_be_computed() -> None:

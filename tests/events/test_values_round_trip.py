@@ -145,11 +145,7 @@ def test_what_is_left_of_the_callers_stack_does_not_matter() -> None:
     value = _nest(MAX_DEPTH, WRAPS["object"])
 
     def deep(levels: int) -> bytes:
-        return (
-            deep(levels - 1)
-            if levels
-            else encode(decode(encode(value, types=TYPES), types=TYPES), types=TYPES)
-        )
+        return deep(levels - 1) if levels else encode(decode(encode(value, types=TYPES), types=TYPES), types=TYPES)
 
     frames = sys.getrecursionlimit() - len(_frames()) - 60
     assert deep(frames) == encode(value, types=TYPES)

@@ -172,9 +172,7 @@ DATETIMES = st.builds(
     ZONES,
     st.integers(0, 1),
 )
-TIMES = st.builds(
-    lambda t, zone, fold: t.replace(tzinfo=zone, fold=fold), st.times(), ZONES, st.integers(0, 1)
-)
+TIMES = st.builds(lambda t, zone, fold: t.replace(tzinfo=zone, fold=fold), st.times(), ZONES, st.integers(0, 1))
 
 JSON_LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXT)
 HASHABLE_LEAVES = st.one_of(
@@ -218,9 +216,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.builds(Note, inner, inner | st.just(msgspec.UNSET)),
         st.builds(Counter, st.integers()),
         st.builds(lambda name, more: Person.model_construct(name=name, **more), inner, st.just({"extra": 1})),
-        st.builds(
-            lambda street, n: Person(name=street, homes=[Address(street=street)] * n), TEXT, st.integers(0, 2)
-        ),
+        st.builds(lambda street, n: Person(name=street, homes=[Address(street=street)] * n), TEXT, st.integers(0, 2)),
     )
 
 
@@ -246,9 +242,7 @@ EXAMPLES: dict[str, Any] = {
     "bytes": [b"", b"\0", b"ab", b"abc", bytes(range(256))],
     "naive datetime": datetime(2025, 3, 30, 2, 30, 0, 1),
     "utc": datetime(2025, 3, 30, tzinfo=UTC),
-    "odd offset": datetime(
-        1, 1, 1, tzinfo=timezone(-timedelta(hours=5, minutes=7, seconds=3, microseconds=9))
-    ),
+    "odd offset": datetime(1, 1, 1, tzinfo=timezone(-timedelta(hours=5, minutes=7, seconds=3, microseconds=9))),
     "named offset": datetime(2025, 1, 1, tzinfo=timezone(timedelta(0), "Zulu \ud800")),
     "fold": datetime(2025, 10, 26, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
     "gap": datetime(2025, 3, 30, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
@@ -274,8 +268,6 @@ EXAMPLES: dict[str, Any] = {
     "generic dataclass": Box[int](item=5),
     "namedtuple": [Line("a"), Pair([1], {2})],
     "struct": [Note("x"), Note("x", 5)],
-    "model": Person(
-        name="a", joined=datetime(2025, 1, 1, tzinfo=UTC), homes=[Address(street="s")], pet="cat"
-    ),
+    "model": Person(name="a", joined=datetime(2025, 1, 1, tzinfo=UTC), homes=[Address(street="s")], pet="cat"),
     "model with everything set": Address(street="s", zip="1"),
 }

@@ -35,17 +35,14 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> bytes:
             "CREATE TABLE heads(scope TEXT, stream INT, seq INT, PRIMARY KEY(scope, stream)) WITHOUT ROWID",
             "CREATE TABLE notes(id INTEGER PRIMARY KEY, note TEXT)",
             "CREATE INDEX heads_by_seq ON heads(seq DESC)",
-            "CREATE TRIGGER append_only BEFORE DELETE ON events"
-            " BEGIN SELECT RAISE(ABORT, 'append only'); END",
+            "CREATE TRIGGER append_only BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'append only'); END",
         ):
             db.execute(statement).fetchall()
         with db:
             for number in range(1000):
                 kind = "rare" if number % 5 == 0 else "common"
                 body = dice.randbytes(3000 if number % 100 == 0 else 60)
-                db.execute(
-                    "INSERT INTO events VALUES(?, ?, ?, ?, ?)", (number, number % 7, number, kind, body)
-                )
+                db.execute("INSERT INTO events VALUES(?, ?, ?, ?, ?)", (number, number % 7, number, kind, body))
                 db.execute("INSERT INTO notes VALUES(?, ?)", (number, "n" * 60))
             for number in range(90):
                 db.execute("INSERT INTO heads VALUES(?, ?, ?)", (f"scope {number % 3}", number, number % 10))
@@ -130,10 +127,7 @@ def test_the_digest_tells_flips_in_rows_from_flips_in_slack(ledger: Path) -> Non
 def test_every_flip_in_an_overflow_pages_content_shows(ledger: Path) -> None:
     intact = damage.logical_digest(ledger, ["events"])
     with closing(apsw.Connection(str(ledger))) as db:
-        full = {
-            page
-            for (page,) in db.execute("SELECT pageno FROM dbstat WHERE pagetype = 'overflow' AND unused = 0")
-        }
+        full = {page for (page,) in db.execute("SELECT pageno FROM dbstat WHERE pagetype = 'overflow' AND unused = 0")}
     for flip in hits(ledger, ["events"], "events overflow", 30):
         if flip.page in full:
             with flip.applied():

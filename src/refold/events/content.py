@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -59,7 +59,7 @@ def unseal(stored: bytes) -> bytes:
         return stored[PREFIX:]
     if codec == ZSTD:
         try:
-            return cast(bytes, zstd.decompress(stored[PREFIX:]))
+            return zstd.decompress(stored[PREFIX:])
         except zstd.ZstdError as error:
             raise ContentDamaged(f"Stored bytes cannot be decompressed: {error}.") from error
     raise ContentDamaged(f"Stored bytes have the unknown codec {codec.hex() or 'none'}.", codec=codec.hex())

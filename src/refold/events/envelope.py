@@ -109,7 +109,7 @@ class EventRow(NamedTuple):
 class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The redacted, erasable summary of an event's content, made once, at the write.
 
-    `input`, `output` and `error` are texts of at most 256 bytes. `name` is the text behind a `~digest` in the facts (tool,
+    `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the facts (tool,
     model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's key). `redacted`
     holds the whole content with its secrets replaced, where the scan found any; otherwise the content is its own view.
     """
@@ -139,17 +139,19 @@ def decode_view(data: bytes) -> View:
 class Event(msgspec.Struct, gc=False):
     """An event as folds and readers get it: decoded facts and view, content still closed.
 
-    `view` is `NO_VIEW` when the event has none or it was erased; `row` is the stored form, for whoever needs the exact
-    bytes, digests or hash.
+    `view` is `NO_VIEW` when the event has none or it was erased. `row` is the stored form, for whoever needs the exact bytes,
+    digests or hash; folds need none of it, and what is read for them alone has none.
     """
 
     seq: int
     type: str
     recorded_at: int
     occurred_at: int | None
+    actor: str
+    site: str
     facts: Any
     view: View
-    row: EventRow
+    row: EventRow | None = None
 
     @property
     def at(self) -> int:
@@ -157,9 +159,16 @@ class Event(msgspec.Struct, gc=False):
         return self.recorded_at if self.occurred_at is None else self.occurred_at
 
     @property
+    def stored(self) -> EventRow:
+        """The stored form. Raises ValueError when the event was read for a fold."""
+        if self.row is None:
+            raise ValueError(f"event {self.seq} was read for a fold, without its stored form")
+        return self.row
+
+    @property
     def erased(self) -> bool:
         """Whether it had content or a view that is gone."""
-        row = self.row
+        row = self.stored
         return (row.content_digest is not None and row.content is None) or (
             row.view_digest is not None and row.view is None
         )

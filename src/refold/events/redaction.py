@@ -193,9 +193,7 @@ def _anchors(secret: str) -> list[bytes]:
     return [b"\\"] if escaped else [b"\\u", secret.encode("utf-8", "surrogatepass")]
 
 
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _CUT = "…"
 _CUT_BYTES = len(_CUT.encode())
 

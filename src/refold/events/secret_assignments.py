@@ -50,9 +50,7 @@ _PLACEHOLDER = re.compile(
     r"process\.env|os\.(?:environ|getenv)|#\{",
     re.IGNORECASE,
 )
-_TYPE = re.compile(
-    r"(?:u?int|float|big|base|utf|sha|md|hmac|aes|rsa|bcrypt|oauth|v)[-_]?[0-9]", re.IGNORECASE
-)
+_TYPE = re.compile(r"(?:u?int|float|big|base|utf|sha|md|hmac|aes|rsa|bcrypt|oauth|v)[-_]?[0-9]", re.IGNORECASE)
 _SCHEME = re.compile(
     r"(?:Bearer|Basic|Token|Digest|ApiKey|Bot|Negotiate|AWS4-HMAC-SHA256)[ \t]{1,4}([^\s\"'\\,;`]{6,4096})",
     re.IGNORECASE,
@@ -109,11 +107,7 @@ def _value_after(text: str, start: int, end: int, name: str) -> Span | None:
             return flag.start(1), flag.end(1), "assignment"
         if text.startswith("<", start - 1) and text.startswith(">", end):
             close = text.find("</", end, end + 512)
-            if (
-                close > end + 4
-                and not _PLACEHOLDER.match(text, end + 1)
-                and not text[end + 1 : close].isspace()
-            ):
+            if close > end + 4 and not _PLACEHOLDER.match(text, end + 1) and not text[end + 1 : close].isspace():
                 return end + 1, close, "assignment"
         return None
     value = separator.end()
@@ -174,12 +168,7 @@ def _looks_random(value: str, shortest: int) -> bool:
     """Letters and digits mixed without a space, and not the name of a type, a version or an attribute."""
     if len(value) < shortest or any(c.isspace() for c in value):
         return False
-    return (
-        _has(value, digit=True)
-        and _has(value, digit=False)
-        and not _TYPE.match(value)
-        and not _DOTTED.match(value)
-    )
+    return _has(value, digit=True) and _has(value, digit=False) and not _TYPE.match(value) and not _DOTTED.match(value)
 
 
 def _has(value: str, *, digit: bool) -> bool:

@@ -71,9 +71,7 @@ FORMATS = (
     Format("openai", r"sk-[A-Za-z0-9]{20}", check=_bare_key),
     Format("github", r"gh[pousr]_[A-Za-z0-9]{30}", _ALNUM),
     Format("github", r"github_pat_[A-Za-z0-9_]{30}"),
-    Format(
-        "gitlab", r"gl(?:pat|ptt|dt|rt|cbt|ft|oas|agent)-[A-Za-z0-9_-]{20}", r"[A-Za-z0-9_.-]*", _has_digit
-    ),
+    Format("gitlab", r"gl(?:pat|ptt|dt|rt|cbt|ft|oas|agent)-[A-Za-z0-9_-]{20}", r"[A-Za-z0-9_.-]*", _has_digit),
     Format("aws", r"A[KS]IA[A-Z0-9]{16}", "", _aws_id),
     Format("google", r"AIza[A-Za-z0-9_-]{35}"),
     Format("google", r"ya29\.[A-Za-z0-9_-]{20}"),
@@ -83,9 +81,7 @@ FORMATS = (
     Format("slack", r"xapp-[0-9]-[A-Za-z0-9-]{16}", check=_has_digit),
     Format("stripe", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16}"),
     Format("stripe", r"whsec_[A-Za-z0-9]{20}", r"[A-Za-z0-9+/=]*"),
-    Format(
-        "twilio", r"SK[0-9a-f]{32}", "", lambda w: re.match(r"SK[0-9a-f]{32}(?![A-Za-z0-9])", w) is not None
-    ),
+    Format("twilio", r"SK[0-9a-f]{32}", "", lambda w: re.match(r"SK[0-9a-f]{32}(?![A-Za-z0-9])", w) is not None),
     Format("sendgrid", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16}"),
     Format("mailgun", r"key-[0-9a-f]{32}"),
     Format("npm", r"npm_[A-Za-z0-9]{30}"),
@@ -141,9 +137,7 @@ _LINKS = frozenset({b".", b":", b"=", b"/", b" "})
 _CONTEXT = 64  # what precedes the run and belongs to the secret: `SG.`, `/services/T.../B.../`
 
 # A word may end where a secret begins when that word is an escape: `\n`, a colour, a percent-encoded `=`.
-_ESCAPE_BEFORE = re.compile(
-    r"(?:\\[ntrbf]|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\[[0-9;]{0,8}m|%[0-9a-fA-F]{2})\Z"
-)
+_ESCAPE_BEFORE = re.compile(r"(?:\\[ntrbf]|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\[[0-9;]{0,8}m|%[0-9a-fA-F]{2})\Z")
 
 
 def may_hold_format(data: bytes) -> bool:

@@ -83,9 +83,7 @@ _WITH_EQUALS = re.compile(rb"=(?<=sg=)")
 # `tokens` and `tokenizer` fill every model's usage; a plural is secret only after a few words.
 _TOKEN = re.compile(rb"oken(?!s|iz)")
 _CAPITAL_TOKEN = re.compile(rb"OKEN(?!S(?![a-z])|IZ)")
-_PLURAL = re.compile(
-    rb"tokns(?:(?<=ccsstokns)|(?<=rfrshtokns)|(?<=thtokns)|(?<=ptokns)|(?<=brrtokns)|(?<=bottokns))"
-)
+_PLURAL = re.compile(rb"tokns(?:(?<=ccsstokns)|(?<=rfrshtokns)|(?<=thtokns)|(?<=ptokns)|(?<=brrtokns)|(?<=bottokns))")
 
 
 def may_name_secret(data: bytes) -> bool:
@@ -106,6 +104,4 @@ def may_name_secret(data: bytes) -> bool:
         or _WITH_EQUALS.search(normal)
     ):
         return True
-    return b"tokn" in normal and bool(
-        _TOKEN.search(data) or _CAPITAL_TOKEN.search(data) or _PLURAL.search(normal)
-    )
+    return b"tokn" in normal and bool(_TOKEN.search(data) or _CAPITAL_TOKEN.search(data) or _PLURAL.search(normal))

@@ -154,18 +154,18 @@ def open_artifact(row: ArtifactRow, blob: BlobRow | None, files: ArtifactFiles) 
     """The artifact's bytes, checked against size and digests. Raises Erased, ArtifactDamaged."""
     if row.sha256 is None:
         raise Erased(f"Artifact {row.artifact_id} was erased.", artifact_id=row.artifact_id)
-    if blob is None or blob.bytes is None:
+    if blob is None or blob.stored is None:
         raise _damaged(row, "its row is missing")
     if row.store == "blob":
-        if sha256(blob.bytes).digest() != blob.digest:
+        if sha256(blob.stored).digest() != blob.digest:
             raise _damaged(row, "its bytes do not match their digest")
-        data = unseal(blob.bytes)
+        data = unseal(blob.stored)
     else:
         try:
             data = files.read(row.storage_key)
         except OSError as error:
             raise _damaged(row, f"its file cannot be read ({error.strerror})") from error
-        if sha256(blob.bytes + data).digest() != blob.digest:
+        if sha256(blob.stored + data).digest() != blob.digest:
             raise _damaged(row, "its file does not match its digest")
     if len(data) != row.size_bytes or sha256(data).hexdigest() != row.sha256:
         raise _damaged(row, "its size or SHA-256 is not the one on record")
@@ -174,7 +174,9 @@ def open_artifact(row: ArtifactRow, blob: BlobRow | None, files: ArtifactFiles) 
 
 def _damaged(row: ArtifactRow, why: str) -> ArtifactDamaged:
     return ArtifactDamaged(
-        f"Artifact {row.artifact_id} of {row.run_id} is damaged: {why}.", artifact_id=row.artifact_id, run_id=row.run_id
+        f"Artifact {row.artifact_id} of {row.run_id} is damaged: {why}.",
+        artifact_id=row.artifact_id,
+        run_id=row.run_id,
     )
 
 

@@ -13,9 +13,13 @@ from refold.events.envelope import NO_VIEW, View, encode_view
 from refold.events.redaction import Redactor, summary
 from refold.ids import Ids
 
+SUMMARY_BYTES = 160
+"""Bytes of UTF-8 in a stored summary; the whole stands at the seq beside it."""
 _WINDOW = 4096
 """Characters of a text that are scanned for its summary; what the summary shows lies well inside."""
 _MARGIN = 256
+
+_TEXTS = ("input", "output", "error", "name", "provider", "ref")
 
 _FACTS = msgspec.json.Encoder()
 
@@ -66,12 +70,13 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
             if secrets:
                 redacted = msgspec.Raw(shown)
         content, content_digest = seal(payload, ids.random(16))
-    texts = []
-    for value in (draft.input, draft.output, draft.error, draft.name, draft.provider, draft.ref):
-        text, found = (None, 0) if value is None else view_text(redactor, value)
-        texts.append(text)
-        secrets = max(secrets, found)
-    view = View(*texts, redacted)
+    texts: dict[str, str] = {}
+    for name in _TEXTS:
+        value = getattr(draft, name)
+        if value is not None:
+            texts[name], found = view_text(redactor, value)
+            secrets = max(secrets, found)
+    view = View(**texts, redacted=redacted)
     view_digest = view_bytes = None
     if view == NO_VIEW:
         view = NO_VIEW
@@ -88,7 +93,7 @@ def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:
     return json.dumps(shown, separators=(",", ":")).encode("ascii"), count
 
 
-def view_text(redactor: Redactor, value: Any, limit: int = 256) -> tuple[str, int]:
+def view_text(redactor: Redactor, value: Any, limit: int = SUMMARY_BYTES) -> tuple[str, int]:
     """A value's summary for people, redacted before it is cut, and how many secrets were replaced in it."""
     text = value if isinstance(value, str) else summary(value, _WINDOW)
     window = text[:_WINDOW]

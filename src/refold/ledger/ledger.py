@@ -92,7 +92,9 @@ class Ledger:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         await self.close()
 
 
@@ -122,7 +124,9 @@ class ScopedLedger:
             rows = await reader.rows(RunRow, {"key_digest": self.key_digest(key)}, order=("attempt_no",))
         return Existing(rows[-1].run_id, rows[-1]) if rows else None
 
-    async def create(self, created: Draft, run_id: str | None = None, key: str | None = None) -> StreamWriter | Existing:
+    async def create(
+        self, created: Draft, run_id: str | None = None, key: str | None = None
+    ) -> StreamWriter | Existing:
         """Starts a run's stream with `run.created`, durable when this returns.
 
         With a `key` that a run of this scope has already, that run is returned if workflow and input are the same; else
@@ -164,7 +168,9 @@ class ScopedLedger:
         if (first.workflow, first.input_digest) != (facts.workflow, facts.input_digest):
             what = "input" if first.workflow == facts.workflow else "workflow"
             raise KeyConflict(
-                f"Key {key!r} belongs to run {existing.run_id}, which has another {what}.", key=key, run_id=existing.run_id
+                f"Key {key!r} belongs to run {existing.run_id}, which has another {what}.",
+                key=key,
+                run_id=existing.run_id,
             )
         return existing
 

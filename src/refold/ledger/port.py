@@ -30,7 +30,7 @@ class StreamHead(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """A numbered blob of a run: a part of a growing request, or an artifact. `bytes` None: in a file, or erased.
+    """A numbered blob of a run: a part of a growing request, or an artifact. `stored` is salted like all content; where the bytes are in a file, it is the salt alone.
 
     `lookup` is the HMAC by which an equal part is found again, None for artifacts. `view` is its redacted form where the
     scan found a secret in it.
@@ -39,7 +39,7 @@ class BlobRow(NamedTuple):
     number: int
     lookup: bytes | None
     digest: bytes
-    bytes: bytes | None
+    stored: bytes | None
     view_digest: bytes | None = None
     view: bytes | None = None
 
@@ -127,12 +127,18 @@ class Reader(Protocol):
         """The scope's streams in the order of their names."""
         ...
 
-    async def raw_events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[EventRow]:
+    async def raw_events(
+        self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000
+    ) -> list[EventRow]:
         """Events with after < seq <= upto, in order, as they are stored."""
         ...
 
     async def events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
         """The same, decoded. Raises UnknownEvent."""
+        ...
+
+    async def folding(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
+        """The same for a fold: decoded, without content and stored form."""
         ...
 
     async def blob(self, stream: Stream, number: int) -> BlobRow | None: ...

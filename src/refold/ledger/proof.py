@@ -56,7 +56,9 @@ async def verify_all(ledger: Ledger, progress: Progress | None = None) -> Proof:
         except (RefoldError, ValueError, TypeError) as error:
             reports.append(StreamReport(0, 0, Bad(str(head.stream), 0, str(error))))
     if orphan is not None:
-        reports.append(StreamReport(0, 0, Bad(orphan, 0, "there are events or blobs, and no stream that they belong to")))
+        reports.append(
+            StreamReport(0, 0, Bad(orphan, 0, "there are events or blobs, and no stream that they belong to"))
+        )
     return _sum(reports)
 
 

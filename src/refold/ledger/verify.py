@@ -115,7 +115,24 @@ class _StreamProof:
         previous, expected, redacted = self.hash, self.seq, self.redacted
         bad: Broken | None = None
         for row in rows:
-            (seq, format_, type_, version, epoch, recorded, occurred, actor, site, cause, facts, cd, content, vd, view, hash_) = row
+            (
+                seq,
+                format_,
+                type_,
+                version,
+                epoch,
+                recorded,
+                occurred,
+                actor,
+                site,
+                cause,
+                facts,
+                cd,
+                content,
+                vd,
+                view,
+                hash_,
+            ) = row
             expected += 1
             if seq != expected:
                 bad = Broken(expected, f"the event is missing; the next one has seq {seq}")
@@ -214,11 +231,11 @@ class _BlobProof:
                     raise Broken(0, f"the columns of blob {blob.number} are not of their types: {error}") from error
 
     def _check(self, blob: BlobRow) -> None:
-        if blob.bytes is None:
+        if blob.stored is None:
             raise Broken(0, f"the bytes of blob {blob.number} are missing")
-        if blob.lookup is None and len(blob.bytes) == 16:
-            self._in_files[blob.number] = (blob.bytes, blob.digest)  # Only the salt: the bytes are in a file.
-        elif sha256(blob.bytes).digest() != blob.digest:
+        if blob.lookup is None and len(blob.stored) == 16:
+            self._in_files[blob.number] = (blob.stored, blob.digest)  # Only the salt: the bytes are in a file.
+        elif sha256(blob.stored).digest() != blob.digest:
             raise Broken(0, f"blob {blob.number} does not match its digest")
         if (blob.view is None) != (blob.view_digest is None) or (
             blob.view is not None and sha256(blob.view).digest() != blob.view_digest

@@ -159,7 +159,7 @@ class StreamWriter:
             sealed.view_bytes,
             digest,
         )
-        event = Event(seq, name, now, draft.occurred_at, facts, sealed.view, row)
+        event = Event(seq, name, now, draft.occurred_at, draft.actor, draft.site, facts, sealed.view, row)
         fold(self._state, (event,))
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)
@@ -244,7 +244,9 @@ class StreamWriter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         if error is None or self._error is None:
             await self.close()
 

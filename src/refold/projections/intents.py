@@ -19,7 +19,9 @@ def touched(state: FoldState, event: Event) -> None:
             raise state.broken(event, "the intent", facts.intent_id)
         row = state.open.intents[facts.intent_id] = _new(state, event, facts.claim)
     elif facts.revision != row.revision + 1:
-        raise state.broken(event, f"revision {facts.revision} of an intent at revision {row.revision}:", facts.intent_id)
+        raise state.broken(
+            event, f"revision {facts.revision} of an intent at revision {row.revision}:", facts.intent_id
+        )
     apply(row, event, state.run_id)
     state.put(row)
     if row.status in _CLOSED or (row.observed and row.status == "failed"):

@@ -34,7 +34,11 @@ def cost(state: FoldState, event: Event) -> None:
         storage_bytes=facts.storage_bytes,
     )
     if usage is not None:
-        row.tokens_prompt, row.tokens_completion, row.tokens_cached = usage.prompt, usage.completion, usage.cached
+        row.tokens_prompt, row.tokens_completion, row.tokens_cached = (
+            usage.prompt,
+            usage.completion,
+            usage.cached,
+        )
         row.tokens_total = usage.prompt + usage.completion
     state.put(row)
 
@@ -97,7 +101,7 @@ def approval_ended(state: FoldState, event: Event) -> None:
                 decision=facts.decision,
                 digest=facts.digest,
                 edited=facts.edited,
-                by=event.row.actor,
+                by=event.actor,
                 at=event.at,
                 comment=event.view.input,
             )
@@ -118,7 +122,7 @@ def feedback(state: FoldState, event: Event) -> None:
             seq=event.seq,
             source=facts.source,
             score=facts.score,
-            by=event.row.actor,
+            by=event.actor,
             at=event.at,
             comment=event.view.input,
         )
@@ -151,7 +155,7 @@ def audit(state: FoldState, event: Event) -> None:
             seq=event.seq,
             run_id=state.run_id or None,
             event=event.type,
-            actor=event.row.actor,
+            actor=event.actor,
             at=event.at,
             subject=None if subject is None else getattr(facts, subject),
             outcome=None if found is None else str(found),

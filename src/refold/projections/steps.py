@@ -24,7 +24,7 @@ def pure_step(state: FoldState, event: Event) -> None:
             end_seq=event.seq,
             ended_at=event.at,
             duration_ms=None if duration is None else duration / 1000,
-            site=event.row.site or None,
+            site=event.site or None,
             input_summary=view.input,
             output_summary=view.output,
             error_code=facts.error_code if failed else None,
@@ -48,7 +48,7 @@ def delivered(state: FoldState, event: Event) -> None:
             started_at=event.at,
             end_seq=event.seq,
             ended_at=event.at,
-            site=event.row.site or None,
+            site=event.site or None,
             input_summary=view.input,
             output_summary=view.output,
             tokens_prompt=None if signal else facts.tokens_before,
@@ -70,7 +70,7 @@ def requested(state: FoldState, event: Event) -> None:
             node=named(facts.model, view.name),
             status="running",
             started_at=event.at,
-            site=event.row.site or None,
+            site=event.site or None,
             input_summary=view.input,
             provider=named(facts.provider, view.provider),
         )
@@ -96,7 +96,11 @@ def inference_ended(state: FoldState, event: Event) -> None:
         usage = facts.usage
         row.duration_ms = spent(facts.duration_us, row.started_at, event.at)
         if usage is not None:
-            row.tokens_prompt, row.tokens_completion, row.tokens_cached = usage.prompt, usage.completion, usage.cached
+            row.tokens_prompt, row.tokens_completion, row.tokens_cached = (
+                usage.prompt,
+                usage.completion,
+                usage.cached,
+            )
         if event.type == "inference.completed":
             row.status, row.finish = "succeeded", facts.finish
             row.error_code = row.error_message = None

@@ -54,7 +54,7 @@ def _claimed(state: FoldState, event: Event, claim: Claim) -> None:
         status="queued",
         started_at=event.at,
         attempts=claim.attempt,
-        site=event.row.site or None,
+        site=event.site or None,
         input_summary=view.input,
     )
     state.open.steps[claim.step_id] = step
@@ -144,7 +144,7 @@ def never_sent(state: FoldState, event: Event) -> None:
             started_at=event.at,
             end_seq=event.seq,
             ended_at=event.at,
-            site=event.row.site or None,
+            site=event.site or None,
             input_summary=view.input,
             output_summary=view.output,
             error_code=facts.reason if refused else None,

@@ -173,9 +173,7 @@ def _judge(report: Report, require: Collection[str]) -> Report:
         raise CrashTestFailed(f"No fault struck at {', '.join(never)}.\n{report}", never=never)
     if report.failures:
         failed = len(report.failures)
-        raise CrashTestFailed(
-            f"{failed} of {len(report.points)} disturbed runs failed.\n{report}", failed=failed
-        )
+        raise CrashTestFailed(f"{failed} of {len(report.points)} disturbed runs failed.\n{report}", failed=failed)
     return report
 
 

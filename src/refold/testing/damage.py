@@ -195,15 +195,12 @@ def _roads(db: apsw.Connection, table: str) -> Iterator[str]:
     # Without the order, an index that holds all columns would be read instead of a WITHOUT ROWID table.
     yield f"SELECT {', '.join(key)}, * FROM {name} NOT INDEXED ORDER BY {', '.join(key)}"
     yield (
-        f"SELECT EXISTS(SELECT 1 FROM {name} AS b WHERE {same_key})"
-        f" FROM {name} AS a NOT INDEXED ORDER BY {backwards}"
+        f"SELECT EXISTS(SELECT 1 FROM {name} AS b WHERE {same_key}) FROM {name} AS a NOT INDEXED ORDER BY {backwards}"
     )
     for index, condition in _indexes(db, table):
         own = [
             _quoted(column)
-            for (column,) in db.execute(
-                "SELECT name FROM pragma_index_xinfo(?) WHERE key AND cid >= 0", (index,)
-            )
+            for (column,) in db.execute("SELECT name FROM pragma_index_xinfo(?) WHERE key AND cid >= 0", (index,))
         ]
         through = f"{name} INDEXED BY {_quoted(index)}"
         yield f"SELECT {', '.join([*own, *key])} FROM {through} WHERE {condition}"

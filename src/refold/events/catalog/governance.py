@@ -8,7 +8,7 @@ from refold.events.catalog.base import Facts, Name, event
 
 
 @event("approval.requested")
-class ApprovalRequested(Facts):
+class ApprovalRequested(Facts, frozen=True):
     """A governed call waits for a person. `digest` binds exactly what would run. Content: arguments."""
 
     approval_id: str
@@ -20,7 +20,7 @@ class ApprovalRequested(Facts):
 
 
 @event("approval.decided")
-class ApprovalDecided(Facts):
+class ApprovalDecided(Facts, frozen=True):
     """A person decided. `digest` is of what may run now, other than the requested one when it was edited. Content: comment."""
 
     approval_id: str
@@ -30,14 +30,14 @@ class ApprovalDecided(Facts):
 
 
 @event("approval.expired")
-class ApprovalExpired(Facts):
+class ApprovalExpired(Facts, frozen=True):
     """Nobody decided in time."""
 
     approval_id: str
 
 
 @event("policy.decided")
-class PolicyDecided(Facts):
+class PolicyDecided(Facts, frozen=True):
     """A rule allowed or refused a call before it went."""
 
     policy: Name
@@ -48,7 +48,7 @@ class PolicyDecided(Facts):
 
 
 @event("feedback.added")
-class FeedbackAdded(Facts):
+class FeedbackAdded(Facts, frozen=True):
     """What somebody, or an evaluator, thought of the run. `score` is a decimal. Content: comment, details."""
 
     feedback_id: str
@@ -57,7 +57,7 @@ class FeedbackAdded(Facts):
 
 
 @event("content.erased")
-class ContentErased(Facts):
+class ContentErased(Facts, frozen=True):
     """Content, views, salts, blobs, artifacts and snapshots of the run are gone; the chain stays. Content: basis."""
 
     events: int
@@ -66,7 +66,7 @@ class ContentErased(Facts):
 
 
 @event("incident.raised")
-class IncidentRaised(Facts):
+class IncidentRaised(Facts, frozen=True):
     """Something contradicts the record. Content: details."""
 
     kind: Literal["contradicting_answer", "late_answer", "other"]
@@ -74,7 +74,7 @@ class IncidentRaised(Facts):
 
 
 @event("access.read")
-class AccessRead(Facts):
+class AccessRead(Facts, frozen=True):
     """Somebody read under audit."""
 
     what: Literal["run", "artifact", "events"]
@@ -82,7 +82,7 @@ class AccessRead(Facts):
 
 
 @event("access.exported")
-class AccessExported(Facts):
+class AccessExported(Facts, frozen=True):
     """Somebody exported under audit."""
 
     what: Literal["run", "events", "archive"]

@@ -23,7 +23,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 @event("inference.requested")
-class InferenceRequested(Facts):
+class InferenceRequested(Facts, frozen=True):
     """Durable before the request leaves. Content: messages (a part list), settings, tools."""
 
     step_id: str
@@ -34,7 +34,7 @@ class InferenceRequested(Facts):
 
 
 @event("inference.completed")
-class InferenceCompleted(Facts):
+class InferenceCompleted(Facts, frozen=True):
     """An attempt was answered. Content: message (a part list of one), raw usage, response id."""
 
     step_id: str
@@ -45,7 +45,7 @@ class InferenceCompleted(Facts):
 
 
 @event("inference.failed")
-class InferenceFailed(Facts):
+class InferenceFailed(Facts, frozen=True):
     """An attempt ended without an answer that counts. What it used is kept. Content: message so far, error."""
 
     step_id: str
@@ -56,7 +56,7 @@ class InferenceFailed(Facts):
 
 
 @event("inference.lost")
-class InferenceLost(Facts):
+class InferenceLost(Facts, frozen=True):
     """The process that asked died before an answer was recorded."""
 
     step_id: str
@@ -64,7 +64,7 @@ class InferenceLost(Facts):
 
 
 @event("cost.recorded")
-class CostRecorded(Facts):
+class CostRecorded(Facts, frozen=True):
     """One metered call. `amount` is a decimal in the currency's unit, None when no price is known - never zero for that.
 
     `source_ref` names what was metered and is unique in the scope. `pricing` is the version of the price table, or

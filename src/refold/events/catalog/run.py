@@ -11,7 +11,7 @@ CaptureMode = Literal["full", "metadata_only"]
 
 
 @event("run.created")
-class RunCreated(Facts):
+class RunCreated(Facts, frozen=True):
     """The first event of every run stream. Content: input, key, and what the source said of itself."""
 
     workflow: Name
@@ -38,29 +38,29 @@ class RunCreated(Facts):
 
 
 @event("run.started")
-class RunStarted(Facts):
+class RunStarted(Facts, frozen=True):
     """Code began to run, or an imported session was opened."""
 
 
 @event("run.paused")
-class RunPaused(Facts):
+class RunPaused(Facts, frozen=True):
     """The run waits; nothing can move it but what `reason` names."""
 
     reason: Reason
 
 
 @event("run.resumed")
-class RunResumed(Facts):
+class RunResumed(Facts, frozen=True):
     """The run goes on after a pause."""
 
 
 @event("run.succeeded")
-class RunSucceeded(Facts):
+class RunSucceeded(Facts, frozen=True):
     """Terminal. Content: output."""
 
 
 @event("run.failed")
-class RunFailed(Facts):
+class RunFailed(Facts, frozen=True):
     """Terminal. Content: message, details."""
 
     error_code: str
@@ -68,12 +68,12 @@ class RunFailed(Facts):
 
 
 @event("run.canceled")
-class RunCanceled(Facts):
+class RunCanceled(Facts, frozen=True):
     """Terminal: somebody asked for the end. Content: basis."""
 
 
 @event("run.expired")
-class RunExpired(Facts):
+class RunExpired(Facts, frozen=True):
     """Terminal: a deadline passed."""
 
 

@@ -23,7 +23,7 @@ StepType = Literal[
 
 
 @event("step.completed")
-class StepCompleted(Facts):
+class StepCompleted(Facts, frozen=True):
     """A pure step ran once and its result is recorded. Content: input, output."""
 
     step_id: str
@@ -34,7 +34,7 @@ class StepCompleted(Facts):
 
 
 @event("step.failed")
-class StepFailed(Facts):
+class StepFailed(Facts, frozen=True):
     """A pure step raised. Content: input, error."""
 
     step_id: str
@@ -45,7 +45,7 @@ class StepFailed(Facts):
 
 
 @event("signal.received")
-class SignalReceived(Facts):
+class SignalReceived(Facts, frozen=True):
     """Something from outside was delivered: in a session, what a person wrote. Content: value."""
 
     step_id: str
@@ -53,7 +53,7 @@ class SignalReceived(Facts):
 
 
 @event("context.compressed")
-class ContextCompressed(Facts):
+class ContextCompressed(Facts, frozen=True):
     """The conversation so far was replaced by a summary. Content: summary."""
 
     step_id: str
@@ -62,7 +62,7 @@ class ContextCompressed(Facts):
 
 
 @event("artifact.stored")
-class ArtifactStored(Facts):
+class ArtifactStored(Facts, frozen=True):
     """Bytes too large for a row. `digest` is over the stored, salted bytes (hex). Content: sha256 of the plain bytes, name."""
 
     artifact_id: str

@@ -90,7 +90,7 @@ class ToolResolved(_OfIntent, frozen=True, kw_only=True):
 
 
 @event("tool.refused")
-class ToolRefused(Facts):
+class ToolRefused(Facts, frozen=True):
     """A call was refused before anything left. The intent stays unclaimed."""
 
     tool_call_id: str
@@ -100,7 +100,7 @@ class ToolRefused(Facts):
 
 
 @event("tool.replayed")
-class ToolReplayed(Facts):
+class ToolReplayed(Facts, frozen=True):
     """A call was answered from the record of an earlier one; nothing left the process."""
 
     tool_call_id: str

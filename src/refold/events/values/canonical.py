@@ -99,12 +99,7 @@ def _normal_fields(tree: dict[str, Any], depth: int) -> dict[str, Any]:
         kind = type(item)
         if kind is str:
             continue
-        if (
-            kind is dict
-            or kind is list
-            or kind is float
-            or (kind is int and not -SAFE_INTEGER <= item <= SAFE_INTEGER)
-        ):
+        if kind is dict or kind is list or kind is float or (kind is int and not -SAFE_INTEGER <= item <= SAFE_INTEGER):
             tree[name] = _normal(item, depth + 1)
     return tree
 
@@ -117,12 +112,7 @@ def _normal_items(tree: list[Any], depth: int, start: int = 0) -> None:
         kind = type(item)
         if kind is str:
             continue
-        if (
-            kind is dict
-            or kind is list
-            or kind is float
-            or (kind is int and not -SAFE_INTEGER <= item <= SAFE_INTEGER)
-        ):
+        if kind is dict or kind is list or kind is float or (kind is int and not -SAFE_INTEGER <= item <= SAFE_INTEGER):
             tree[index] = _normal(item, depth + 1)
 
 

@@ -53,9 +53,7 @@ def _decode(data: bytes, hint: Any, types: Registry | None) -> Any:
 def _check_depth(tree: Any) -> None:
     level = [tree]
     for _ in range(MAX_DEPTH):
-        parts = (
-            node.values() if type(node) is dict else node for node in level if type(node) in (dict, list)
-        )
+        parts = (node.values() if type(node) is dict else node for node in level if type(node) in (dict, list))
         level = [item for part in parts for item in part if type(item) is dict or type(item) is list]
         if not level:
             return
@@ -196,9 +194,7 @@ def _difference(wanted: frozenset[str], recorded: Any) -> str:
     gone = sorted(recorded - wanted)
     new = sorted(wanted - set(recorded))
     sides = [
-        f"{label} {', '.join(names)[:200]!a}"
-        for label, names in (("no longer has", gone), ("now has", new))
-        if names
+        f"{label} {', '.join(names)[:200]!a}" for label, names in (("no longer has", gone), ("now has", new)) if names
     ]
     return "it " + " and ".join(sides)
 

@@ -227,6 +227,4 @@ def _not_recordable(refused: Refused) -> NotRecordable:
         steps = [*steps[:_PATH_SHOWN], "..."]
     path = "$" + "".join(steps)
     kind = refused.kind.__qualname__
-    return NotRecordable(
-        f"The value at {path} cannot be recorded: {reason}.", path=path, type=kind, reason=reason
-    )
+    return NotRecordable(f"The value at {path} cannot be recorded: {reason}.", path=path, type=kind, reason=reason)

@@ -50,9 +50,7 @@ class UnknownType(RefoldError):
 
     code = "unknown_type"
     exit_status = 2
-    remedy = (
-        "Register the class under the recorded name with the App, or read with the release that wrote it."
-    )
+    remedy = "Register the class under the recorded name with the App, or read with the release that wrote it."
 
 
 class TypeNameTaken(RefoldError):

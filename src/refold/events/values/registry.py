@@ -49,9 +49,7 @@ class Registry:
                 reason="not a recordable kind of class",
             )
         if self._classes.get(chosen, cls) is not cls or self._names.get(cls, chosen) != chosen:
-            raise TypeNameTaken(
-                f"The name {chosen!a} or the class {cls.__qualname__} is already taken.", type=chosen
-            )
+            raise TypeNameTaken(f"The name {chosen!a} or the class {cls.__qualname__} is already taken.", type=chosen)
         self._classes[chosen] = cls
         self._names[cls] = chosen
         return cls
@@ -98,9 +96,7 @@ class Names:
             found.add(registered)
         if len(found) == 1:
             return found.pop()
-        problem = (
-            "more than one class has this name" if found else "it is neither registered nor in the annotation"
-        )
+        problem = "more than one class has this name" if found else "it is neither registered nor in the annotation"
         raise UnknownType(f"A recorded value is of type {name[:80]!a}, but {problem}.", type=name[:80])
 
 
@@ -146,9 +142,7 @@ def _parts_of(hint: Any) -> list[Any]:
         return [type(hint)]
     if isinstance(hint, TypeVar):
         return [hint.__bound__, *hint.__constraints__]
-    inner = getattr(hint, "__supertype__", None) or getattr(
-        hint, "__value__", None
-    )  # NewType; `type X = ...`
+    inner = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)  # NewType; `type X = ...`
     return [typing.get_origin(hint), *typing.get_args(hint), inner]
 
 

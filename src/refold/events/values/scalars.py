@@ -160,9 +160,7 @@ def _apply_zone(value: Any, more: dict[str, Any]) -> Any:
         value = value.replace(tzinfo=ZoneInfo(more["zone"]))
     elif "name" in more:
         name = more["name"]
-        value = value.replace(
-            tzinfo=timezone(value.utcoffset(), name if type(name) is str else read_scalar(name[KEY]))
-        )
+        value = value.replace(tzinfo=timezone(value.utcoffset(), name if type(name) is str else read_scalar(name[KEY])))
     return value.replace(fold=more.get("fold", 0))
 
 
@@ -213,9 +211,7 @@ def read_scalar(body: list[Any]) -> Any:
     try:
         value = READERS[tag](*body[1:])
         # The readers of bytes and of floats (finite: in the canonical form only) compare themselves.
-        exact = type(value) in (bytes, float) or dump_json(WRITERS[type(value)](value)) == dump_json(
-            {KEY: body}
-        )
+        exact = type(value) in (bytes, float) or dump_json(WRITERS[type(value)](value)) == dump_json({KEY: body})
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, OSError, Refused) as error:
         raise damaged(f"what the tag {tag} holds is not one ({type(error).__name__})", tag=tag) from error
     if not exact:

@@ -54,6 +54,4 @@ def too_deep() -> ValueDamaged:
 
 
 def unknown_tag(name: str) -> UnknownType:
-    return UnknownType(
-        f"A stored value has the tag {name[:80]!a}, which this release does not know.", type=name[:80]
-    )
+    return UnknownType(f"A stored value has the tag {name[:80]!a}, which this release does not know.", type=name[:80])

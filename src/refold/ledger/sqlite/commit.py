@@ -86,11 +86,20 @@ def _write(connection: apsw.Connection, batch: StreamBatch, owner: int) -> int:
 def _move_head(connection: apsw.Connection, batch: StreamBatch, owner: int) -> int:
     scope, previous, head = batch.scope, batch.previous, batch.head
     if batch.stream_no is None:
-        row = HeadRow(
-            0, *scope, str(batch.stream), head.seq, head.hash, head.epoch, owner, int(batch.closed), 0, b""
-        )
+        row = HeadRow(0, *scope, str(batch.stream), head.seq, head.hash, head.epoch, owner, int(batch.closed), 0, b"")
         return heads.insert(connection, row).stream_no
-    old = HeadRow(batch.stream_no, *scope, str(batch.stream), previous.seq, previous.hash, previous.epoch, owner, 0, 0, b"")
+    old = HeadRow(
+        batch.stream_no,
+        *scope,
+        str(batch.stream),
+        previous.seq,
+        previous.hash,
+        previous.epoch,
+        owner,
+        0,
+        0,
+        b"",
+    )
     new = old._replace(seq=head.seq, hash=head.hash, epoch=head.epoch, closed=int(batch.closed))
     if not heads.replace(connection, old, new):
         raise _fenced(batch, previous, head)
@@ -98,7 +107,10 @@ def _move_head(connection: apsw.Connection, batch: StreamBatch, owner: int) -> i
 
 
 def write_rows(
-    connection: apsw.Connection, tenant: str, workspace: str, rows: Sequence[tuple[type[Row], tuple[Any, ...]]]
+    connection: apsw.Connection,
+    tenant: str,
+    workspace: str,
+    rows: Sequence[tuple[type[Row], tuple[Any, ...]]],
 ) -> None:
     """Puts projection rows, parents before children."""
     by_table: dict[type[Row], list[tuple[Any, ...]]] = defaultdict(list)
@@ -123,7 +135,10 @@ def _conflict(batch: StreamBatch, error: apsw.ConstraintError) -> RefoldError:
         return KeyConflict(f"Another process has just created a run with this key ({batch.stream} was not created).")
     if "stream_heads" in str(error):
         return _fenced(batch, batch.previous, batch.head)
-    return KeyConflict(f"Something in {batch.stream} must be unique in its scope and is not: {error}.", stream=str(batch.stream))
+    return KeyConflict(
+        f"Something in {batch.stream} must be unique in its scope and is not: {error}.",
+        stream=str(batch.stream),
+    )
 
 
 def resolve(connection: apsw.Connection, batches: Sequence[StreamBatch]) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -27,8 +28,33 @@ APPLICATION_ID = 0x72666C64  # "rfld"
 BUSY_MILLISECONDS = 5000
 
 _NETWORK = frozenset(
-    "nfs nfs4 cifs smb smb2 smb3 smbfs ncpfs 9p afs ceph lustre beegfs gfs2 ocfs2 glusterfs fuse.sshfs fuse.glusterfs "
-    "fuse.s3fs fuse.gcsfuse fuse.rclone fuse.cephfs davfs fuse.davfs2 virtiofs.remote".split()
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "9p",
+        "afs",
+        "ceph",
+        "lustre",
+        "beegfs",
+        "gfs2",
+        "ocfs2",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.rclone",
+        "fuse.cephfs",
+        "davfs",
+        "fuse.davfs2",
+        "virtiofs.remote",
+    ]
 )
 
 
@@ -50,6 +76,11 @@ def connect(path: Path, vfs: str | None = None, *, write: bool) -> apsw.Connecti
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     return connection
+
+
+def query(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+    """All rows of a statement."""
+    return connection.execute(sql, values).fetchall()
 
 
 @contextmanager
@@ -75,7 +106,8 @@ def translate(error: apsw.Error, path: Path) -> RefoldError:
             return LedgerReadOnly(f"{where} cannot be opened for writing: {error}.", ledger=str(path))
         case apsw.BusyError() | apsw.LockedError():
             return LedgerBusy(
-                f"{where} has been locked by another program for over {BUSY_MILLISECONDS // 1000} s.", ledger=str(path)
+                f"{where} has been locked by another program for over {BUSY_MILLISECONDS // 1000} s.",
+                ledger=str(path),
             )
         case _:
             return LedgerFailing(f"Reading or writing {where} failed: {error}.", ledger=str(path))

@@ -10,6 +10,7 @@ import apsw
 from refold.events.envelope import Head
 from refold.events.identity import Scope, Stream
 from refold.ledger.port import StreamHead
+from refold.ledger.sqlite.connection import query
 
 SHIFT = 32
 SEQ_LIMIT = (1 << SHIFT) - 1
@@ -42,7 +43,14 @@ class HeadRow(NamedTuple):
         return self.row_digest == row_digest(*self[:-1])
 
     def public(self) -> StreamHead:
-        return StreamHead(Stream.parse(self.stream), self.head, bool(self.closed), bool(self.erased), self.owner, self.intact)
+        return StreamHead(
+            Stream.parse(self.stream),
+            self.head,
+            bool(self.closed),
+            bool(self.erased),
+            self.owner,
+            self.intact,
+        )
 
     def sealed(self) -> HeadRow:
         """The row with the digest of its other columns."""
@@ -57,16 +65,17 @@ def row_digest(*columns: object) -> bytes:
 
 def find(connection: apsw.Connection, scope: Scope, stream: Stream) -> HeadRow | None:
     """The head row of a stream, None when this scope has no such stream."""
-    rows = connection.execute(
+    rows = query(
+        connection,
         f"SELECT {COLUMNS} FROM stream_heads WHERE tenant_id = ? AND workspace_id = ? AND stream = ?",
         (scope.tenant, scope.workspace, str(stream)),
-    ).fetchall()
+    )
     return HeadRow(*rows[0]) if rows else None
 
 
 def insert(connection: apsw.Connection, row: HeadRow) -> HeadRow:
     """Stores a new head and returns it with its number."""
-    number = connection.execute("SELECT coalesce(max(stream_no), 0) + 1 FROM stream_heads").fetchall()[0][0]
+    number = query(connection, "SELECT coalesce(max(stream_no), 0) + 1 FROM stream_heads")[0][0]
     sealed = row._replace(stream_no=number).sealed()
     connection.execute(f"INSERT INTO stream_heads ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", sealed)
     return sealed

@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from refold.clock import Clock
+from refold.ledger.sqlite.connection import query
 from refold.ledger.sqlite.lockfile import LockFile
 
 LEASE = 60_000_000
@@ -37,7 +38,9 @@ class Incarnation:
             )
         elif self._lease_until - now < LEASE * 2 // 3:
             self._lease_until = now + LEASE
-            connection.execute("UPDATE incarnations SET lease_until = ? WHERE number = ?", (self._lease_until, self.number))
+            connection.execute(
+                "UPDATE incarnations SET lease_until = ? WHERE number = ?", (self._lease_until, self.number)
+            )
         return self.number
 
     def rolled_back(self) -> None:
@@ -52,7 +55,7 @@ class Incarnation:
         """
         if number == self.number:
             return None
-        rows = connection.execute("SELECT boot_id, lease_until FROM incarnations WHERE number = ?", (number,)).fetchall()
+        rows = query(connection, "SELECT boot_id, lease_until FROM incarnations WHERE number = ?", (number,))
         if not rows:
             return "it is not registered any more"
         boot, lease_until = rows[0]
@@ -71,16 +74,17 @@ class Incarnation:
             self.number = None
 
     def _free_number(self, connection: apsw.Connection) -> int:
-        number: int = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM incarnations").fetchall()[0][0]
+        number: int = query(connection, "SELECT coalesce(max(number), 0) + 1 FROM incarnations")[0][0]
         while not self._lock.try_live(number):
             number += 1  # Its row was swept, and somebody still holds the byte: a registration that was rolled back.
         return number
 
     def _sweep(self, connection: apsw.Connection) -> None:
         """Drops the rows of the dead that own nothing, or the table would grow by one a start."""
-        unused = connection.execute(
-            "SELECT number FROM incarnations WHERE NOT EXISTS (SELECT 1 FROM stream_heads WHERE owner = number)"
-        ).fetchall()
+        unused = query(
+            connection,
+            "SELECT number FROM incarnations WHERE NOT EXISTS (SELECT 1 FROM stream_heads WHERE owner = number)",
+        )
         for (number,) in unused:
             if self.is_dead(connection, number):
                 connection.execute("DELETE FROM incarnations WHERE number = ?", (number,))

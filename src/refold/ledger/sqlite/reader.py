@@ -10,23 +10,25 @@ from typing import Any, Self, TypeVar
 import apsw
 
 from refold.events.catalog import Catalog
-from refold.events.envelope import NO_VIEW, Event, EventRow, decode_view
 from refold.events.content import unseal
+from refold.events.envelope import NO_VIEW, Event, EventRow, decode_view
 from refold.events.identity import Scope, Stream
 from refold.ledger.errors import LedgerDamaged
 from refold.ledger.port import BlobRow, InboxItem, Snapshot, StreamHead
 from refold.ledger.sqlite import heads
-from refold.ledger.sqlite.connection import translated
+from refold.ledger.sqlite.connection import query, translated
 from refold.ledger.sqlite.heads import SEQ_LIMIT, SHIFT, HeadRow
 from refold.ledger.sqlite.schema import columns
 from refold.projections import Row
 
 R = TypeVar("R", bound=Row)
 
-_TEXT_BEFORE = "seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, content_digest, "
 _RANGE = " FROM events WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
-_WHOLE = "SELECT " + _TEXT_BEFORE + "content, view_digest, view, hash" + _RANGE
-_FOLDING = "SELECT " + _TEXT_BEFORE + "NULL, view_digest, view, hash" + _RANGE
+_WHOLE = (
+    "SELECT seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, content_digest, content, "
+    "view_digest, view, hash" + _RANGE
+)
+_FOLDING = "SELECT seq, type, version, recorded_at, occurred_at, actor, site, facts, view" + _RANGE
 
 
 class SqliteReader:
@@ -76,20 +78,22 @@ class SqliteReader:
 
     async def heads(self, after: Stream | None = None, limit: int = 1000) -> list[StreamHead]:
         with translated(self._pool.path):
-            rows = self.connection.execute(
+            rows = query(
+                self.connection,
                 f"SELECT {heads.COLUMNS} FROM stream_heads WHERE tenant_id = ? AND workspace_id = ? AND stream > ? "
                 "ORDER BY stream LIMIT ?",
                 (*self.scope, "" if after is None else str(after), limit),
-            ).fetchall()
+            )
         return [HeadRow(*row).public() for row in rows]
 
     async def runs_beginning(self, prefix: str) -> list[str]:
         """Ids of at most two runs that begin so."""
         with translated(self._pool.path):
-            rows = self.connection.execute(
+            rows = query(
+                self.connection,
                 "SELECT run_id FROM runs WHERE tenant_id = ? AND workspace_id = ? AND run_id >= ? AND run_id < ? LIMIT 2",
                 (*self.scope, prefix, prefix + "\x7f"),
-            ).fetchall()
+            )
         return [row[0] for row in rows]
 
     def _number(self, stream: Stream) -> int | None:
@@ -106,18 +110,20 @@ class SqliteReader:
         last = base | (SEQ_LIMIT if upto is None else upto)
         with translated(self._pool.path):
             try:
-                return self.connection.execute(sql, (base | after, last, *self.scope, limit)).fetchall()
+                return query(self.connection, sql, (base | after, last, *self.scope, limit))
             except UnicodeDecodeError as error:
                 raise LedgerDamaged(f"A text in {stream} is not UTF-8: {error}.", stream=str(stream)) from error
 
-    async def raw_events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[EventRow]:
+    async def raw_events(
+        self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000
+    ) -> list[EventRow]:
         return [EventRow(*row) for row in self._range(_WHOLE, stream, after, upto, limit)]
 
     async def events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
         return decode_rows(self._range(_WHOLE, stream, after, upto, limit), self._catalog, stream)
 
     async def folding(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
-        return decode_rows(self._range(_FOLDING, stream, after, upto, limit), self._catalog, stream)
+        return decode_for_fold(self._range(_FOLDING, stream, after, upto, limit), self._catalog, stream)
 
     async def blob(self, stream: Stream, number: int) -> BlobRow | None:
         found = await self.blobs(stream, number - 1, 1)
@@ -143,26 +149,28 @@ class SqliteReader:
         sql = _select(table, names, order, after is not None)
         values = (*self.scope, *(where or {}).values(), *(after or ()), limit)
         with translated(self._pool.path):
-            found = self.connection.execute(sql, values).fetchall()
+            found = query(self.connection, sql, values)
         make = _maker(table)
         return [make(row) for row in found]
 
     async def snapshots(self, stream: Stream) -> list[Snapshot]:
         with translated(self._pool.path):
-            rows = self.connection.execute(
+            rows = query(
+                self.connection,
                 "SELECT seq, hash, fingerprint, state_digest, state FROM snapshots "
                 "WHERE tenant_id = ? AND workspace_id = ? AND stream = ? ORDER BY seq DESC",
                 (*self.scope, str(stream)),
-            ).fetchall()
+            )
         return [Snapshot(*row) for row in rows]
 
     async def inbox(self, stream: Stream) -> list[InboxItem]:
         with translated(self._pool.path):
-            rows = self.connection.execute(
+            rows = query(
+                self.connection,
                 "SELECT key, kind, payload, actor, posted_at, delivered_seq FROM inbox "
                 "WHERE tenant_id = ? AND workspace_id = ? AND stream = ? AND delivered_seq IS NULL ORDER BY rowid",
                 (*self.scope, str(stream)),
-            ).fetchall()
+            )
         return [InboxItem(*row) for row in rows]
 
 
@@ -199,14 +207,45 @@ class ReaderPool:
 
 
 def decode_rows(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: Stream) -> list[Event]:
-    """Stored rows as events. Raises UnknownEvent naming stream, seq, type and version."""
+    """Whole stored rows as events. Raises UnknownEvent naming stream, seq, type and version."""
     events = []
     for row in rows:
         stored = EventRow._make(row)
-        facts = catalog.decode(stored.type, stored.version, stored.facts, stream, stored.seq)
+        seq, type_ = stored.seq, stored.type
+        facts = catalog.decode(type_, stored.version, stored.facts, stream, seq)
         view = NO_VIEW if stored.view is None else decode_view(unseal(stored.view))
-        events.append(Event(stored.seq, stored.type, stored.recorded_at, stored.occurred_at, facts, view, stored))
+        events.append(
+            Event(
+                seq,
+                type_,
+                stored.recorded_at,
+                stored.occurred_at,
+                stored.actor,
+                stored.site,
+                facts,
+                view,
+                stored,
+            )
+        )
     return events
+
+
+def decode_for_fold(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: Stream) -> list[Event]:
+    """Rows of the columns that folds need, as events without their stored form."""
+    decode, shown = catalog.decode, decode_view
+    return [
+        Event(
+            seq,
+            type_,
+            recorded_at,
+            occurred_at,
+            actor,
+            site,
+            decode(type_, version, facts, stream, seq),
+            NO_VIEW if view is None else shown(unseal(view)),
+        )
+        for seq, type_, version, recorded_at, occurred_at, actor, site, facts, view in rows
+    ]
 
 
 @cache
@@ -224,9 +263,7 @@ def _select(table: type[Row], where: tuple[str, ...], order: tuple[str, ...], af
 @cache
 def _maker(table: type[R]) -> Any:
     """Builds a row struct from a stored row: booleans are integers in SQLite."""
-    booleans = [
-        place for place, name in enumerate(columns(table)) if table.__annotations__.get(name) in ("bool", bool)
-    ]
+    booleans = [place for place, name in enumerate(columns(table)) if table.__annotations__.get(name) in ("bool", bool)]
     if not booleans:
         return lambda row: table(*row)
 

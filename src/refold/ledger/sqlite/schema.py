@@ -15,7 +15,7 @@ import apsw
 from refold.clock import Clock
 from refold.ids import Ids
 from refold.ledger.errors import MigrationChanged, NewerSchema, NotALedger, SchemaOutdated
-from refold.ledger.sqlite.connection import APPLICATION_ID
+from refold.ledger.sqlite.connection import APPLICATION_ID, query
 from refold.projections import ROWS, Row
 from refold.projections.fingerprint import fingerprint
 
@@ -111,19 +111,24 @@ def create(connection: apsw.Connection, clock: Clock, ids: Ids) -> None:
 
 def _apply(connection: apsw.Connection, step: Migration, clock: Clock) -> None:
     connection.execute(step.sql)
-    connection.execute("INSERT INTO migrations VALUES (?, ?, ?, ?)", (step.number, step.name, step.checksum, clock.now()))
+    connection.execute(
+        "INSERT INTO migrations VALUES (?, ?, ?, ?)", (step.number, step.name, step.checksum, clock.now())
+    )
 
 
 def is_empty(connection: apsw.Connection) -> bool:
     """Whether the database has no tables at all: new, or its making was interrupted."""
-    return connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+    return query(connection, "SELECT count(*) FROM sqlite_schema") == [(0,)]
 
 
 def check(connection: apsw.Connection, path: Path) -> list[Migration]:
     """The migrations that this ledger still lacks. Raises NotALedger, NewerSchema, MigrationChanged."""
-    if connection.execute("PRAGMA application_id").fetchall() != [(APPLICATION_ID,)]:
+    if query(connection, "PRAGMA application_id") != [(APPLICATION_ID,)]:
         raise NotALedger(f"{path.name} is a SQLite database of another program.", ledger=str(path))
-    applied = {number: (name, sum_) for number, name, sum_ in connection.execute("SELECT number, name, checksum FROM migrations")}
+    applied = {
+        number: (name, sum_)
+        for number, name, sum_ in query(connection, "SELECT number, name, checksum FROM migrations")
+    }
     known = {step.number: step for step in migrations()}
     newest = max(applied, default=0)
     if newest > max(known):
@@ -147,14 +152,16 @@ def require_current(connection: apsw.Connection, path: Path) -> None:
     """Raises SchemaOutdated when migrations are missing or the projections were folded by other code."""
     missing = check(connection, path)
     if missing:
-        raise SchemaOutdated(f"{path.name} lacks migration {missing[0].number}.", ledger=str(path), missing=missing[0].number)
+        raise SchemaOutdated(
+            f"{path.name} lacks migration {missing[0].number}.", ledger=str(path), missing=missing[0].number
+        )
     if projections_of(connection) != fingerprint():
         raise SchemaOutdated(f"The projections in {path.name} were folded by other code.", ledger=str(path))
 
 
 def projections_of(connection: apsw.Connection) -> str:
     """The fingerprint of the code that folded this ledger's projections."""
-    found: str = connection.execute("SELECT projections FROM ledger").fetchall()[0][0]
+    found: str = query(connection, "SELECT projections FROM ledger")[0][0]
     return found
 
 

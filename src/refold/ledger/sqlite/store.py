@@ -23,7 +23,7 @@ from refold.ledger.blobs import leaf
 from refold.ledger.errors import CommitUnknown, Fenced, LedgerFailing, RunNotFound, StreamClosed, StreamOwned
 from refold.ledger.port import Acquired, Committed, InboxItem, Lost, Outcome, StreamBatch
 from refold.ledger.sqlite import commit, heads, schema
-from refold.ledger.sqlite.connection import PAGE_SIZE, check_place, connect, must_exist, translate, translated
+from refold.ledger.sqlite.connection import PAGE_SIZE, check_place, connect, must_exist, query, translate, translated
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.incarnation import Incarnation
 from refold.ledger.sqlite.lockfile import open_lock_file
@@ -44,7 +44,9 @@ _inherited: list[Any] = []
 class SqliteStore:
     """A ledger in one SQLite file. `Store` says what the methods promise."""
 
-    def __init__(self, path: Path, clock: Clock, ids: Ids, *, vfs: str | None = None, catalog: Catalog = CATALOG) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, ids: Ids, *, vfs: str | None = None, catalog: Catalog = CATALOG
+    ) -> None:
         self.path = path
         self.clock = clock
         self.ids = ids
@@ -114,10 +116,11 @@ class SqliteStore:
             with translated(self.path):
                 if pooled:
                     using.execute("BEGIN")
-                rows = using.execute(
+                rows = query(
+                    using,
                     "SELECT secret, row_digest FROM secrets WHERE tenant_id = ? AND workspace_id = '*' AND name = 'digests'",
                     (tenant,),
-                ).fetchall()
+                )
         finally:
             if pooled:
                 self.pool.give(using)
@@ -125,7 +128,9 @@ class SqliteStore:
             return None
         secret, digest = rows[0]
         if heads.row_digest(tenant, secret) != digest:
-            raise ContentDamaged(f"The secret of tenant {tenant} is damaged; no digest of it can be checked.", tenant=tenant)
+            raise ContentDamaged(
+                f"The secret of tenant {tenant} is damaged; no digest of it can be checked.", tenant=tenant
+            )
         found: bytes = secret
         return found
 
@@ -136,7 +141,8 @@ class SqliteStore:
             there = self._read_secret(tenant, connection)
             if there is None:
                 connection.execute(
-                    "INSERT INTO secrets VALUES (?, '*', 'digests', ?, ?)", (tenant, fresh, heads.row_digest(tenant, fresh))
+                    "INSERT INTO secrets VALUES (?, '*', 'digests', ?, ?)",
+                    (tenant, fresh, heads.row_digest(tenant, fresh)),
                 )
             return there or fresh
 
@@ -147,11 +153,12 @@ class SqliteStore:
         try:
             with translated(self.path):
                 connection.execute("BEGIN")
-                rows = connection.execute(
+                rows = query(
+                    connection,
                     "SELECT number, digest, view_digest FROM blobs "
                     "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? AND lookup = ?",
                     (*scope, stream_no, lookup),
-                ).fetchall()
+                )
         finally:
             self.pool.give(connection)
         return (rows[0][0], leaf(rows[0][1], rows[0][2])) if rows else None
@@ -162,10 +169,11 @@ class SqliteStore:
         try:
             with translated(self.path):
                 connection.execute("BEGIN")
-                rows = connection.execute(
+                rows = query(
+                    connection,
                     "SELECT max(id) FROM blobs WHERE id > ? AND id <= ?",
                     (stream_no << SHIFT, stream_no << SHIFT | heads.SEQ_LIMIT),
-                ).fetchall()
+                )
         finally:
             self.pool.give(connection)
         return 1 if rows[0][0] is None else (rows[0][0] & heads.SEQ_LIMIT) + 1
@@ -191,7 +199,10 @@ class SqliteStore:
                     )
                 ]
                 numbers = {row.stream_no for row in found}
-                return found, next((name for table in ("events", "blobs") if (name := _stray(connection, table, numbers))), None)
+                return found, next(
+                    (name for table in ("events", "blobs") if (name := _stray(connection, table, numbers))),
+                    None,
+                )
         finally:
             self.pool.give(connection)
 
@@ -203,13 +214,17 @@ class SqliteStore:
             row = heads.find(connection, scope, stream)
             if row is None:
                 if not create:
-                    raise RunNotFound(f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope))
+                    raise RunNotFound(
+                        f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope)
+                    )
                 row = heads.insert(connection, HeadRow(0, *scope, str(stream), 0, GENESIS, 1, me, 0, 0, b""))
                 return Acquired(row.stream_no, row.head)
             if row.closed:
                 raise StreamClosed(f"{stream} has ended and takes no more events.", stream=str(stream))
             if row.owner is not None and row.owner != me and self.incarnation.is_dead(connection, row.owner) is None:
-                raise StreamOwned(f"{stream} is being written by process {row.owner} of this ledger.", stream=str(stream))
+                raise StreamOwned(
+                    f"{stream} is being written by process {row.owner} of this ledger.", stream=str(stream)
+                )
             mine = row._replace(owner=me, epoch=row.epoch + 1)
             heads.replace(connection, row, mine)
             return Acquired(mine.stream_no, mine.head)
@@ -232,7 +247,9 @@ class SqliteStore:
     async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
         def put(connection: apsw.Connection) -> bool:
             if heads.find(connection, scope, stream) is None:
-                raise RunNotFound(f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope))
+                raise RunNotFound(
+                    f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope)
+                )
             connection.execute(
                 "INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING",
                 (*scope, str(stream), item.key, item.kind, item.payload, item.actor, item.posted_at),
@@ -286,7 +303,9 @@ class SqliteStore:
             return self._find_out(batches, outcomes, error, retry)
         return outcomes
 
-    def _find_out(self, batches: list[StreamBatch], outcomes: list[Outcome], error: apsw.Error, retry: bool) -> list[Outcome]:
+    def _find_out(
+        self, batches: list[StreamBatch], outcomes: list[Outcome], error: apsw.Error, retry: bool
+    ) -> list[Outcome]:
         """COMMIT failed: whether it took effect is not known, and is read from the heads on a new connection."""
         self.incarnation.rolled_back()
         try:
@@ -295,9 +314,11 @@ class SqliteStore:
             fates = commit.resolve(connection, batches)
             if "committed" in fates:
                 # The call that failed may have been the fsync: only a full checkpoint makes these bytes durable for certain.
-                connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+                query(connection, "PRAGMA wal_checkpoint(FULL)")
         except Exception as later:
-            unknown = CommitUnknown(f"A commit to {self.path.name} failed ({error}), and the ledger cannot be read: {later}.")
+            unknown = CommitUnknown(
+                f"A commit to {self.path.name} failed ({error}), and the ledger cannot be read: {later}."
+            )
             return [Lost(unknown) for _ in batches]
         result: list[Outcome] = []
         for batch, outcome, fate in zip(batches, outcomes, fates, strict=True):
@@ -350,7 +371,7 @@ class SqliteStore:
         connection = self.pool.take()
         try:
             connection.execute("BEGIN")
-            found: int = connection.execute("PRAGMA data_version").fetchall()[0][0]
+            found: int = query(connection, "PRAGMA data_version")[0][0]
             return found
         finally:
             self.pool.give(connection)
@@ -396,9 +417,9 @@ def _stray(connection: apsw.Connection, table: str, numbers: set[int]) -> str | 
     """The first row of a table whose stream does not exist. Skips from stream to stream: one look-up each."""
     last = 0
     while True:
-        rows = connection.execute(f"SELECT id FROM {table} WHERE id >= ? ORDER BY id LIMIT 1", (last,)).fetchall()
+        rows = query(connection, f"SELECT id FROM {table} WHERE id >= ? ORDER BY id LIMIT 1", (last,))
         if not rows:
-            first = connection.execute(f"SELECT id FROM {table} WHERE id < 0 LIMIT 1").fetchall()
+            first = query(connection, f"SELECT id FROM {table} WHERE id < 0 LIMIT 1")
             return f"{table} with id {first[0][0]}" if first else None
         number = rows[0][0] >> SHIFT
         if number not in numbers:
@@ -433,7 +454,7 @@ def _make(path: Path, clock: Clock, ids: Ids, vfs: str | None) -> None:
             try:
                 connection.set_busy_timeout(5000)
                 connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-                connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                query(connection, "PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
                 if schema.is_empty(connection):  # Otherwise another process made it while this one waited.

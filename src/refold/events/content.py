@@ -26,7 +26,7 @@ PREFIX = SALT_SIZE + 1
 PLAIN, ZSTD = b"\x00", b"\x01"
 COMPRESS_FROM = 512
 """Below this many bytes compression costs more time than it saves room."""
-_LEVEL = 1
+_COMPRESSOR = zstd.ZstdCompressor(1)
 MAX_CONTENT = 512 * 1024 * 1024
 
 
@@ -44,7 +44,8 @@ class ContentDamaged(RefoldError):
 def seal(payload: bytes, salt: bytes) -> tuple[bytes, bytes]:
     """The stored bytes of a payload and their digest."""
     if len(payload) >= COMPRESS_FROM:
-        packed = zstd.compress(payload, _LEVEL)
+        # One compressor for all: making its context costs more than compressing a kilobyte.
+        packed = _COMPRESSOR.compress(payload, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(payload):
             stored = b"".join((salt, ZSTD, packed))
             return stored, sha256(stored).digest()

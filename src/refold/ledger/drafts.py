@@ -63,9 +63,12 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     secrets = 0
     redacted: msgspec.Raw | None = None
     content_digest = content = None
+    clean: tuple[Any, ...] = ()
     if draft.content is not None:
         payload = encode_content(draft.content)
-        if redactor.suspicious(payload):
+        if not redactor.suspicious(payload):
+            clean = tuple(draft.content.values())
+        else:
             shown, secrets = redact_json(redactor, payload)
             if secrets:
                 redacted = msgspec.Raw(shown)
@@ -73,7 +76,11 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     texts: dict[str, str] = {}
     for name in _TEXTS:
         value = getattr(draft, name)
-        if value is not None:
+        if value is None:
+            continue
+        if any(value is each for each in clean):
+            texts[name] = summary(value, SUMMARY_BYTES)  # Scanned with the content already.
+        else:
             texts[name], found = view_text(redactor, value)
             secrets = max(secrets, found)
     view = View(**texts, redacted=redacted)

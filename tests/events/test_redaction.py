@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def test_every_secret_of_the_corpus_is_caught_and_nothing_else_is() -> None:
     missed = []
     for label, value, secret in POSITIVES:
         redacted, count = REDACTOR.redact(value)
-        if count == 0 or secret in json.dumps(redacted, ensure_ascii=False):
+        shown = json.dumps(redacted, ensure_ascii=False)
+        half = len(secret) // 2
+        if count == 0 or secret[:half] in shown or secret[half:] in shown:
             missed.append((label, redacted))
     wrong = [REDACTOR.redact(value)[0] for value in NEGATIVES if REDACTOR.redact(value) != (value, 0)]
     print(f"caught {len(POSITIVES) - len(missed)} of {len(POSITIVES)}")
@@ -162,38 +165,24 @@ def test_what_is_not_suspicious_has_nothing_to_redact(value: Any) -> None:
             assert REDACTOR.redact(value)[1] == 0, data
 
 
-NAME_WORDS = st.sampled_from(
-    [
-        *(
-            "token",
-            "tokens",
-            "secret",
-            "password",
-            "api",
-            "key",
-            "access",
-            "refresh",
-            "private",
-            "cookie",
-            "jwt",
-        ),
-        *("pwd", "s", "iz", "x", "3", "index", "auth", "bot", "signing", "encryption", "account", "master"),
-        *("credential", "authorization", "passphrase", "passcode", "bearer", "client"),
-    ]
-)
-STYLED = st.tuples(NAME_WORDS, st.sampled_from([str.lower, str.upper, str.title])).map(
-    lambda pair: pair[1](pair[0])
-)
-NAMES = st.tuples(
-    st.lists(STYLED, min_size=1, max_size=4), st.sampled_from(["", "_", "-", ".", " ", ":", "/", "é"])
+NAME_WORDS = (
+    *("token", "tokens", "secret", "password", "api", "key", "access", "refresh", "private", "cookie", "jwt"),
+    *("pwd", "s", "iz", "x", "3", "index", "auth", "bot", "signing", "encryption", "account", "master"),
+    *("credential", "authorization", "passphrase", "passcode", "bearer", "client", "passwd"),
 )
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
-@given(NAMES.map(lambda made: made[1].join(made[0])))
-def test_bytes_with_a_secret_name_are_suspicious_however_it_is_spelled(name: str) -> None:
-    for data in encodings({name: "v"}):
-        assert REDACTOR.suspicious(data) or not is_secret_key(name), data
+def test_bytes_with_a_secret_name_are_suspicious_however_it_is_spelled() -> None:
+    styles = (str.lower, str.upper, str.title)
+    secret_names = 0
+    for first, second in product(NAME_WORDS, NAME_WORDS):
+        for style, other in product(styles, styles):
+            for separator in ("", "_", "-", ".", " ", ":", "/", "é"):
+                name = style(first) + separator + other(second)
+                if is_secret_key(name):
+                    secret_names += 1
+                    assert REDACTOR.suspicious(json.dumps({name: "v"}).encode()), name
+    assert secret_names > 10_000
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

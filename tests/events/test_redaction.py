@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def test_every_secret_of_the_corpus_is_caught_and_nothing_else_is() -> None:
     missed = []
     for label, value, secret in POSITIVES:
         redacted, count = REDACTOR.redact(value)
-        if count == 0 or secret in json.dumps(redacted, ensure_ascii=False):
+        shown = json.dumps(redacted, ensure_ascii=False)
+        half = len(secret) // 2
+        if count == 0 or secret[:half] in shown or secret[half:] in shown:
             missed.append((label, redacted))
     wrong = [REDACTOR.redact(value)[0] for value in NEGATIVES if REDACTOR.redact(value) != (value, 0)]
     print(f"caught {len(POSITIVES) - len(missed)} of {len(POSITIVES)}")
@@ -55,7 +58,9 @@ def test_bytes_with_a_secret_are_suspicious_whichever_way_they_were_encoded() ->
 
 def test_plain_prose_usage_and_paths_are_not_even_suspicious() -> None:
     clean = {
-        "messages": [{"role": "user", "content": "Please fix the parser in src/a.py: it drops a line. " * 20}],
+        "messages": [
+            {"role": "user", "content": "Please fix the parser in src/a.py: it drops a line. " * 20}
+        ],
         "usage": {"prompt_tokens": 4, "completion_tokens": 5, "max_tokens": 9, "totalTokens": 18},
         "id": "chatcmpl-9xZ1abcDEFghiJKLmnoPQRstuVWX",
         "digest": "3f786850e387550fdab836ed7e6dc881de23001b",
@@ -140,7 +145,9 @@ PIECES = st.sampled_from(
         "export",
     ]
 )
-TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, max_size=8).map(" ".join))
+TEXTS = st.one_of(
+    st.text(), st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, max_size=8).map(" ".join)
+)
 VALUES = st.recursive(
     st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False)),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
@@ -158,34 +165,24 @@ def test_what_is_not_suspicious_has_nothing_to_redact(value: Any) -> None:
             assert REDACTOR.redact(value)[1] == 0, data
 
 
-NAME_WORDS = st.sampled_from(
-    [
-        *(
-            "token",
-            "tokens",
-            "secret",
-            "password",
-            "api",
-            "key",
-            "access",
-            "refresh",
-            "private",
-            "cookie",
-            "jwt",
-        ),
-        *("pwd", "s", "iz", "x", "3", "index", "auth", "bot", "signing", "encryption", "account", "master"),
-        *("credential", "authorization", "passphrase", "passcode", "bearer", "client"),
-    ]
+NAME_WORDS = (
+    *("token", "tokens", "secret", "password", "api", "key", "access", "refresh", "private", "cookie", "jwt"),
+    *("pwd", "s", "iz", "x", "3", "index", "auth", "bot", "signing", "encryption", "account", "master"),
+    *("credential", "authorization", "passphrase", "passcode", "bearer", "client", "passwd"),
 )
-STYLED = st.tuples(NAME_WORDS, st.sampled_from([str.lower, str.upper, str.title])).map(lambda pair: pair[1](pair[0]))
-NAMES = st.tuples(st.lists(STYLED, min_size=1, max_size=4), st.sampled_from(["", "_", "-", ".", " ", ":", "/", "é"]))
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
-@given(NAMES.map(lambda made: made[1].join(made[0])))
-def test_bytes_with_a_secret_name_are_suspicious_however_it_is_spelled(name: str) -> None:
-    for data in encodings({name: "v"}):
-        assert REDACTOR.suspicious(data) or not is_secret_key(name), data
+def test_bytes_with_a_secret_name_are_suspicious_however_it_is_spelled() -> None:
+    styles = (str.lower, str.upper, str.title)
+    secret_names = 0
+    for first, second in product(NAME_WORDS, NAME_WORDS):
+        for style, other in product(styles, styles):
+            for separator in ("", "_", "-", ".", " ", ":", "/", "é"):
+                name = style(first) + separator + other(second)
+                if is_secret_key(name):
+                    secret_names += 1
+                    assert REDACTOR.suspicious(json.dumps({name: "v"}).encode()), name
+    assert secret_names > 10_000
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -251,12 +248,16 @@ def test_only_the_secret_of_a_text_is_replaced() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["password", "DB-PASSWORD", "dbPassword", "xApiKey", "TOKEN", "api_tokens", "ApiKEY"])
+@pytest.mark.parametrize(
+    "name", ["password", "DB-PASSWORD", "dbPassword", "xApiKey", "TOKEN", "api_tokens", "ApiKEY"]
+)
 def test_prefix_suffix_case_and_separators_do_not_hide_a_secret_name(name: str) -> None:
     assert is_secret_key(name)
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "secretary", "key", "", "token_count", "password" * 20])
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "tokenizer", "secretary", "key", "", "token_count", "password" * 20]
+)
 def test_names_that_only_resemble_a_secret_name_are_free(name: str) -> None:
     assert not is_secret_key(name)
 
@@ -265,12 +266,10 @@ HOSTILE = [
     "a",
     "sk-",
     "-sk-proj-",
-    "sk-ant-a",
     "eyJ",
     "-eyJaaaaaaaaaaaa",
     ".eyJaaaaaaaaaaaa",
     "://",
-    "://a:",
     "://a:b",
     "AKIA",
     "xoxb-",
@@ -293,7 +292,6 @@ HOSTILE = [
     "hooks.slack.com/services/",
     "discord.com/api/webhooks/1",
     "AccountKey=",
-    "?sig=",
     "[redacted:",
     "\\",
     "\ud83d",
@@ -375,11 +373,17 @@ def _shared() -> Path:
 def _recorded(pattern: str) -> list[Any]:
     files = sorted((_shared() / "data").glob(pattern))
     if not files:
-        pytest.skip(f"no recorded sessions at {_shared() / 'data' / pattern}: set REFOLD_SHARED to have them read")
+        pytest.skip(
+            f"no recorded sessions at {_shared() / 'data' / pattern}: set REFOLD_SHARED to have them read"
+        )
     values = []
     for file in files:
         text = file.read_text()
-        values += [json.loads(line) for line in text.splitlines()] if file.suffix == ".jsonl" else [json.loads(text)]
+        values += (
+            [json.loads(line) for line in text.splitlines()]
+            if file.suffix == ".jsonl"
+            else [json.loads(text)]
+        )
     return values
 
 

@@ -34,8 +34,9 @@ _SEPARATOR = re.compile(
     r"(?P<close>\\{0,8}[\"'`])?\]?[ \t]{0,8}(?::[ \t]?(?:str|string|String)(?: ?\| ?None)?[ \t]?(?==[^=]))?"
     r"(?P<sign>=>|:=|[:=])(?![=:>])(?P<space>[ \t]{0,8})(?:[bru](?=[\"']))?(?P<open>\\{0,8}[\"'`])?"
 )
-_BARE = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]{1,128}")
-_BARE_REST = re.compile(r"[A-Za-z0-9_+/=.~!@#$%^*:-]*")
+_BARE = re.compile(r"[\w+/=.~!@#$%^*:&?|-]{1,128}+")
+_IN_QUERY = re.compile(r"[\w+/=.~!@$%^*:|-]{1,128}+")
+_REST = re.compile(r"[\w+/=.~!@#$%^*:?|-]*")
 _FLAG = re.compile(r"[ \t]([A-Za-z0-9_+/=.~!@#%^*:-]{6,512})(?=\s|\Z|[\"'])")
 _QUOTED_LONGEST = 4096
 _DIGIT = re.compile(r"[0-9]")
@@ -126,15 +127,13 @@ def _value_after(text: str, start: int, end: int, name: str) -> Span | None:
             if _quoted_is_secret(text[value:close], name):
                 return value, close, "assignment"
             return None
-    bare = _BARE.match(text, value)
-    if bare is None:
+    in_query = text.startswith(("?", "&"), max(0, start - 1), start)
+    bare = (_IN_QUERY if in_query else _BARE).match(text, value)
+    if bare is None or text.startswith(("(", "[", "{", "<"), bare.end()):
         return None
-    found = bare[0].rstrip(".:!") if not opened else bare[0]
-    follows = text[bare.end() : bare.end() + 1]
-    if not found or follows in {"(", "[", "{", "<"}:
-        return None
-    if _bare_is_secret(text, start, found, name, separator["sign"], bool(separator["space"])):
-        rest = _BARE_REST.match(text, bare.end()) if len(bare[0]) == 128 else None
+    found = bare[0].rstrip(".:")
+    if _bare_is_secret(found, name, in_query, separator["sign"] == "=" and not separator["space"]):
+        rest = _REST.match(text, bare.end()) if len(bare[0]) == 128 else None
         return value, rest.end() if rest else value + len(found), "assignment"
     return None
 
@@ -150,13 +149,12 @@ def _quoted_is_secret(value: str, name: str) -> bool:
     return not spaced and _looks_random(value, 8)
 
 
-def _bare_is_secret(text: str, start: int, value: str, name: str, sign: str, spaced: bool) -> bool:
+def _bare_is_secret(value: str, name: str, in_query: bool, tight: bool) -> bool:
     if _PLACEHOLDER.match(value) or _DOTTED.match(value):
         return False
     password = _WORD_PASSWORD.search(name) is not None
-    if sign == "=" and not spaced:
+    if tight:
         if _IDENTIFIER.match(value):
-            in_query = start > 0 and text[start - 1] in "?&"
             shell = name.isupper() and not is_secret_key(value)
             return len(value) >= 4 and (shell or in_query)
         if name.isupper():

@@ -48,6 +48,16 @@ def test_a_class_with_other_fields_is_an_error_even_where_defaults_would_fill_in
     assert caught.value.facts["type"] == "T"
 
 
+def test_a_struct_that_no_longer_accepts_what_was_recorded_is_an_error() -> None:
+    def refuse(self: Any) -> None:
+        raise RuntimeError("not today")
+
+    then = msgspec.defstruct("T", ["a"])
+    today = msgspec.defstruct("T", ["a"], namespace={"__post_init__": refuse})
+    with pytest.raises(ShapeChanged, match="RuntimeError"):
+        decode(encode(then(1), hint=then), today)
+
+
 def test_a_class_that_is_gone_is_an_error_and_is_not_imported() -> None:
     data = b'{"$":["object","antigravity",{}]}'
     for hint in (Any, dict, dict[str, Any], object, None):

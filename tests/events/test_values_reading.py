@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import RefoldError
-from refold.events.values import Registry, ShapeChanged, UnknownType, ValueDamaged, canonical, decode, encode
+from refold.events.values import (
+    Registry,
+    ShapeChanged,
+    UnknownType,
+    ValueDamaged,
+    canonical,
+    decode,
+    encode,
+    scalars,
+)
 from refold.events.values.scalars import READERS
 from tests.events.values_support import EXAMPLES, VALUES, registry
 
@@ -196,6 +205,16 @@ DAMAGED = [
 def test_what_the_codec_did_not_write_is_damaged(data: str) -> None:
     with pytest.raises(ValueDamaged):
         decode(data.encode(), types=TYPES)
+
+
+@pytest.mark.parametrize(
+    "key", ["../../etc/passwd", "/etc/passwd", "os.path/join", "Europe//Berlin", "a\0b", ""]
+)
+def test_what_is_no_key_of_a_time_zone_is_not_looked_up(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scalars, "ZoneInfo", lambda key: pytest.fail(f"looked up {key!r}"))
+    data = msgspec.json.encode({"$": ["datetime", "2025-01-01T00:00:00", {"zone": key}]})
+    with pytest.raises(ValueDamaged):
+        decode(data)
 
 
 def test_a_tag_from_the_future_is_unknown_also_for_the_canonical_form() -> None:

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import RefoldError
-from refold.events.values import Registry, ShapeChanged, UnknownType, ValueDamaged, canonical, decode, encode
+from refold.events.values import (
+    Registry,
+    ShapeChanged,
+    UnknownType,
+    ValueDamaged,
+    canonical,
+    decode,
+    encode,
+    scalars,
+)
 from refold.events.values.scalars import READERS
 from tests.events.values_support import EXAMPLES, VALUES, registry
 
@@ -46,6 +55,16 @@ def test_a_class_with_other_fields_is_an_error_even_where_defaults_would_fill_in
     with pytest.raises(ShapeChanged) as caught:
         decode(data, types=Registry({"T": _make(kind, *today)}))
     assert caught.value.facts["type"] == "T"
+
+
+def test_a_struct_that_no_longer_accepts_what_was_recorded_is_an_error() -> None:
+    def refuse(self: Any) -> None:
+        raise RuntimeError("not today")
+
+    then = msgspec.defstruct("T", ["a"])
+    today = msgspec.defstruct("T", ["a"], namespace={"__post_init__": refuse})
+    with pytest.raises(ShapeChanged, match="RuntimeError"):
+        decode(encode(then(1), hint=then), today)
 
 
 def test_a_class_that_is_gone_is_an_error_and_is_not_imported() -> None:
@@ -186,6 +205,16 @@ DAMAGED = [
 def test_what_the_codec_did_not_write_is_damaged(data: str) -> None:
     with pytest.raises(ValueDamaged):
         decode(data.encode(), types=TYPES)
+
+
+@pytest.mark.parametrize(
+    "key", ["../../etc/passwd", "/etc/passwd", "os.path/join", "Europe//Berlin", "a\0b", ""]
+)
+def test_what_is_no_key_of_a_time_zone_is_not_looked_up(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scalars, "ZoneInfo", lambda key: pytest.fail(f"looked up {key!r}"))
+    data = msgspec.json.encode({"$": ["datetime", "2025-01-01T00:00:00", {"zone": key}]})
+    with pytest.raises(ValueDamaged):
+        decode(data)
 
 
 def test_a_tag_from_the_future_is_unknown_also_for_the_canonical_form() -> None:

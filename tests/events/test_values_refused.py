@@ -105,7 +105,7 @@ def test_a_type_that_would_be_lost_is_refused(value: Any, wrap: Any) -> None:
         ({"s": {("x", len)}}, "$.s{tuple}[1]"),
         (Order(1, [], object()), "$.price"),  # type: ignore[arg-type]
         ([Line("a", object())], "$[0].count"),  # type: ignore[arg-type]
-        (Person(name="a", extra=len), "$.extra.extra"),
+        (Person(name="a", extra=len), "$.extra"),
     ],
 )
 def test_the_error_names_the_path(value: Any, path: str) -> None:
@@ -136,6 +136,13 @@ def test_ten_thousand_levels_are_refused(wrap: Any) -> None:
     assert len(caught.value.message) < 300
     while not isinstance(value, int):  # taken apart by hand: a dataclass's own deallocation nests too
         value = value.x if isinstance(value, Point) else next(iter(value.values() if type(value) is dict else value))
+
+
+def test_a_class_that_recurses_without_end_is_refused() -> None:
+    endless = dataclasses.make_dataclass("Endless", ["x"])
+    endless.x = property(lambda self: self.x)  # type: ignore[attr-defined]
+    with pytest.raises(NotRecordable, match="recurses without end"):
+        encode(object.__new__(endless), hint=endless)
 
 
 def test_state_beside_the_fields_is_refused_unless_it_can_be_computed() -> None:

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from decimal import Decimal, InvalidOperation, localcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 
-from refold.events.values import MAX_DEPTH, NotRecordable, decode, encode
+from refold.events.values import MAX_DEPTH, NotRecordable, ValueDamaged, decode, encode
 from tests.events import values_support as support
 from tests.events.values_support import EXAMPLES, VALUES, Counter, Movie, Order, Person, Point, same
 
@@ -77,6 +78,17 @@ def test_the_bytes_of_a_set_do_not_depend_on_the_process() -> None:
         for seed in (1, 2, 3)
     }
     assert len(outputs) == 1
+
+
+def test_the_callers_decimal_context_changes_nothing() -> None:
+    value = Decimal("1.23456E+50")
+    data = encode(value)
+    with localcontext() as context:
+        context.capitals, context.prec, context.traps[InvalidOperation] = 0, 2, False
+        assert encode(value) == data
+        assert same(decode(data), value)
+        with pytest.raises(ValueDamaged):
+            decode(b'{"$":["decimal","one"]}')
 
 
 def test_restoring_an_object_runs_none_of_its_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ class Raising:
         more = self._fields(parts[1], depth - 1) if len(parts) > 1 else {}
         try:
             return shape.put_together(fields, more)
-        except (TypeError, ValueError, AttributeError) as error:
+        except Exception as error:  # a Struct's __post_init__ is somebody's code
             raise _changed(name, f"it could not be put together ({type(error).__name__})") from error
 
 

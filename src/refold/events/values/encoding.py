@@ -28,7 +28,10 @@ def encode(value: Any, *, types: Registry | None = None, hint: Any = Any) -> byt
     try:
         return _encode(value, types, hint)
     except RecursionError:
-        return on_fresh_stack(_encode, value, types, hint)
+        try:
+            return on_fresh_stack(_encode, value, types, hint)
+        except RecursionError:
+            raise _not_recordable(Refused("reading its parts recurses without end", type(value))) from None
 
 
 def _encode(value: Any, types: Registry | None, hint: Any) -> bytes:
@@ -177,13 +180,17 @@ class Lowering:
         cls = type(value)
         shape = shape_of(cls)
         if shape is None:
-            raise Refused(f"a {cls.__qualname__} is not a kind of value that can be recorded", cls)
+            raise Refused(f"{cls.__qualname__} is not a class whose objects can be recorded", cls)
         name = self._names.name_of(cls)
         fields, more = shape.take_apart(value)
         body: list[Any] = ["object", name, self._fields(fields, depth)]
         if more:
-            # What stands in there stands beside the fields, not inside another container.
-            body.append(self._fields(more, depth - 1))
+            try:
+                # What stands in there stands beside the fields, not inside another container.
+                body.append(self._fields(more, depth - 1))
+            except Refused as refused:
+                del refused.path[-1]
+                raise
         return {KEY: body}
 
     def _fields(self, fields: dict[str, Any], depth: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -21,7 +21,10 @@ from msgspec import UNSET, UnsetType
 from refold.events.values.tags import KEY, SAFE_INTEGER, damaged, dump_json
 
 _DECIMAL_BITS: Final = 4096
+# `str` of a Decimal depends on the caller's context.
+_DECIMALS: Final = Context(capitals=1)
 _SURROGATE: Final = re.compile("([\ud800-\udfff])")
+_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{6}))?)?\Z", re.ASCII)
 # Keys go to a file look-up and, through the tzdata package, to an import below its own name: letters only.
 _ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
 
@@ -165,15 +168,27 @@ def _apply_zone(value: Any, more: dict[str, Any]) -> Any:
 
 
 def _read_datetime(text: str, more: dict[str, Any] | None = None) -> datetime:
-    value = datetime.fromisoformat(text)
+    plain, zone = _split_offset(text)
+    value = datetime.fromisoformat(plain).replace(tzinfo=zone)
     result: datetime = _apply_zone(value, more) if more else value
     return result
 
 
 def _read_time(text: str, more: dict[str, Any] | None = None) -> time:
-    value = time.fromisoformat(text)
+    plain, zone = _split_offset(text)
+    value = time.fromisoformat(plain).replace(tzinfo=zone)
     result: time = _apply_zone(value, more) if more else value
     return result
+
+
+def _split_offset(text: str) -> tuple[str, timezone | None]:
+    # Not left to `fromisoformat`, which takes an offset of less than a second for UTC.
+    match = _OFFSET.search(text)
+    if match is None:
+        return text, None
+    sign, hours, minutes, seconds, micros = match.groups()
+    offset = timedelta(0, int(seconds or 0), int(micros or 0), 0, int(minutes), int(hours))
+    return text[: match.start()], timezone(-offset if sign == "-" else offset)
 
 
 WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
@@ -185,7 +200,7 @@ WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
     date: lambda value: {KEY: ["date", value.isoformat()]},
     time: lambda value: _write_moment("time", value),
     timedelta: _write_timedelta,
-    Decimal: lambda value: {KEY: ["decimal", str(value)]},
+    Decimal: lambda value: {KEY: ["decimal", _DECIMALS.to_sci_string(value)]},
     UUID: lambda value: {KEY: ["uuid", str(value)]},
     UnsetType: lambda value: {KEY: ["unset"]},
 }

@@ -51,7 +51,9 @@ def events_page() -> str:
 
 def tables_page() -> str:
     lines = ["# Tables\n\n", NOTE]
-    lines.append("Folds of the events, committed with them and rebuilt by the same code. Times are microseconds UTC, durations\n")
+    lines.append(
+        "Folds of the events, committed with them and rebuilt by the same code. Times are microseconds UTC, durations\n"
+    )
     lines.append("milliseconds, money decimal strings.\n")
     for row in ROWS:
         lines.append(f"\n## {row.TABLE.name}\n\n{_text(row)}\n\n```sql\n")

@@ -58,9 +58,7 @@ def test_bytes_with_a_secret_are_suspicious_whichever_way_they_were_encoded() ->
 
 def test_plain_prose_usage_and_paths_are_not_even_suspicious() -> None:
     clean = {
-        "messages": [
-            {"role": "user", "content": "Please fix the parser in src/a.py: it drops a line. " * 20}
-        ],
+        "messages": [{"role": "user", "content": "Please fix the parser in src/a.py: it drops a line. " * 20}],
         "usage": {"prompt_tokens": 4, "completion_tokens": 5, "max_tokens": 9, "totalTokens": 18},
         "id": "chatcmpl-9xZ1abcDEFghiJKLmnoPQRstuVWX",
         "digest": "3f786850e387550fdab836ed7e6dc881de23001b",
@@ -145,9 +143,7 @@ PIECES = st.sampled_from(
         "export",
     ]
 )
-TEXTS = st.one_of(
-    st.text(), st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, max_size=8).map(" ".join)
-)
+TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, max_size=8).map(" ".join))
 VALUES = st.recursive(
     st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False)),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
@@ -248,16 +244,12 @@ def test_only_the_secret_of_a_text_is_replaced() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["password", "DB-PASSWORD", "dbPassword", "xApiKey", "TOKEN", "api_tokens", "ApiKEY"]
-)
+@pytest.mark.parametrize("name", ["password", "DB-PASSWORD", "dbPassword", "xApiKey", "TOKEN", "api_tokens", "ApiKEY"])
 def test_prefix_suffix_case_and_separators_do_not_hide_a_secret_name(name: str) -> None:
     assert is_secret_key(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["max_tokens", "tokenizer", "secretary", "key", "", "token_count", "password" * 20]
-)
+@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "secretary", "key", "", "token_count", "password" * 20])
 def test_names_that_only_resemble_a_secret_name_are_free(name: str) -> None:
     assert not is_secret_key(name)
 
@@ -373,17 +365,11 @@ def _shared() -> Path:
 def _recorded(pattern: str) -> list[Any]:
     files = sorted((_shared() / "data").glob(pattern))
     if not files:
-        pytest.skip(
-            f"no recorded sessions at {_shared() / 'data' / pattern}: set REFOLD_SHARED to have them read"
-        )
+        pytest.skip(f"no recorded sessions at {_shared() / 'data' / pattern}: set REFOLD_SHARED to have them read")
     values = []
     for file in files:
         text = file.read_text()
-        values += (
-            [json.loads(line) for line in text.splitlines()]
-            if file.suffix == ".jsonl"
-            else [json.loads(text)]
-        )
+        values += [json.loads(line) for line in text.splitlines()] if file.suffix == ".jsonl" else [json.loads(text)]
     return values
 
 

@@ -254,17 +254,11 @@ EXAMPLES: dict[str, Any] = {
     "bytes": [b"", b"\0", b"ab", b"abc", bytes(range(256))],
     "naive datetime": datetime(2025, 3, 30, 2, 30, 0, 1),
     "utc": datetime(2025, 3, 30, tzinfo=UTC),
-<<<<<<< HEAD
     "odd offset": datetime(1, 1, 1, tzinfo=timezone(-timedelta(hours=5, minutes=7, seconds=3, microseconds=9))),
-=======
-    "odd offset": datetime(
-        1, 1, 1, tzinfo=timezone(-timedelta(hours=5, minutes=7, seconds=3, microseconds=9))
-    ),
     "offset below a second": [
         datetime(2000, 1, 1, tzinfo=timezone(timedelta(microseconds=1))),
         time(0, tzinfo=timezone(-timedelta(microseconds=1))),
     ],
->>>>>>> values
     "named offset": datetime(2025, 1, 1, tzinfo=timezone(timedelta(0), "Zulu \ud800")),
     "fold": datetime(2025, 10, 26, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
     "gap": datetime(2025, 3, 30, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),

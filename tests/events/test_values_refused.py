@@ -85,7 +85,9 @@ SILENTLY_LOST: list[Any] = [
 
 
 @pytest.mark.parametrize("value", SILENTLY_LOST, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"a": [1, v]}, lambda v: {1: (v,)}], ids=["alone", "nested", "tuple"])
+@pytest.mark.parametrize(
+    "wrap", [lambda v: v, lambda v: {"a": [1, v]}, lambda v: {1: (v,)}], ids=["alone", "nested", "tuple"]
+)
 def test_a_type_that_would_be_lost_is_refused(value: Any, wrap: Any) -> None:
     with pytest.raises(NotRecordable) as caught:
         encode(wrap(value), types=TYPES)

@@ -55,11 +55,23 @@ async def verify_all(ledger: Ledger, progress: Progress | None = None) -> Proof:
             reports.append(await _prove(scope, Stream.parse(head.stream)))
         except (RefoldError, ValueError, TypeError) as error:
             reports.append(StreamReport(0, 0, Bad(str(head.stream), 0, str(error))))
+    if orphan is None and all(report.first_bad is None for report in reports):
+        fault = _structure(ledger)
+        if fault is not None:
+            reports.append(StreamReport(0, 0, fault))
     if orphan is not None:
         reports.append(
             StreamReport(0, 0, Bad(orphan, 0, "there are events or blobs, and no stream that they belong to"))
         )
     return _sum(reports)
+
+
+def _structure(ledger: Ledger) -> Bad | None:
+    try:
+        fault = ledger.store.structure()
+    except RefoldError as error:
+        fault = error.message
+    return None if fault is None else Bad("", 0, f"the database's structure is damaged: {fault}")
 
 
 async def _prove(scope: ScopedLedger, stream: Stream) -> StreamReport:

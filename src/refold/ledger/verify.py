@@ -18,7 +18,7 @@ from refold.errors import RefoldError
 from refold.events.catalog.run import TERMINAL
 from refold.events.content import PartList, decode_content, unseal
 from refold.events.envelope import FORMAT, GENESIS, HEADER, NO_DIGEST, NO_TIME, Chain, EventRow
-from refold.events.identity import Stream, scope_digest
+from refold.events.identity import Stream, keyed_digest, scope_digest
 from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.blobs import leaf
 from refold.ledger.port import BlobRow, Reader, StreamHead
@@ -207,6 +207,7 @@ class _BlobProof:
 
     def __init__(self, reader: Reader, stream: Stream, files: ArtifactFiles | None) -> None:
         self._reader, self._stream, self._files = reader, stream, files
+        self._secret = reader.secret
         self._leaves: list[bytes] = []
         self._in_files: dict[int, tuple[bytes, bytes]] = {}
         self._has_parts = False
@@ -237,6 +238,8 @@ class _BlobProof:
             self._in_files[blob.number] = (blob.stored, blob.digest)  # Only the salt: the bytes are in a file.
         elif sha256(blob.stored).digest() != blob.digest:
             raise Broken(0, f"blob {blob.number} does not match its digest")
+        elif blob.lookup is not None and keyed_digest(self._secret, "part", unseal(blob.stored)) != blob.lookup:
+            raise Broken(0, f"blob {blob.number} would not be found by its content")
         if (blob.view is None) != (blob.view_digest is None) or (
             blob.view is not None and sha256(blob.view).digest() != blob.view_digest
         ):

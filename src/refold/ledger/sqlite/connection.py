@@ -90,6 +90,8 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         raise translate(error, path) from error
+    except UnicodeDecodeError as error:
+        raise LedgerDamaged(f"A text in {path.name} is not UTF-8: {error}.", ledger=str(path)) from error
 
 
 def translate(error: apsw.Error, path: Path) -> RefoldError:

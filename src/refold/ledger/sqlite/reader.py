@@ -13,7 +13,6 @@ from refold.events.catalog import Catalog
 from refold.events.content import unseal
 from refold.events.envelope import NO_VIEW, Event, EventRow, decode_view
 from refold.events.identity import Scope, Stream
-from refold.ledger.errors import LedgerDamaged
 from refold.ledger.port import BlobRow, InboxItem, Snapshot, StreamHead
 from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.connection import query, translated
@@ -109,10 +108,7 @@ class SqliteReader:
         base = number << SHIFT
         last = base | (SEQ_LIMIT if upto is None else upto)
         with translated(self._pool.path):
-            try:
-                return query(self.connection, sql, (base | after, last, *self.scope, limit))
-            except UnicodeDecodeError as error:
-                raise LedgerDamaged(f"A text in {stream} is not UTF-8: {error}.", stream=str(stream)) from error
+            return query(self.connection, sql, (base | after, last, *self.scope, limit))
 
     async def raw_events(
         self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000

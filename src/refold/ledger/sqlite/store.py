@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -149,34 +150,24 @@ class SqliteStore:
         return self.in_turn(make)
 
     async def find_part(self, stream_no: int, scope: Scope, lookup: bytes) -> tuple[int, bytes] | None:
-        connection = self.pool.take()
-        try:
-            with translated(self.path):
-                connection.execute("BEGIN")
-                rows = query(
-                    connection,
-                    "SELECT number, digest, view_digest FROM blobs "
-                    "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? AND lookup = ?",
-                    (*scope, stream_no, lookup),
-                )
-        finally:
-            self.pool.give(connection)
+        with self._reading() as connection:
+            rows = query(
+                connection,
+                "SELECT number, digest, view_digest FROM blobs "
+                "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? AND lookup = ?",
+                (*scope, stream_no, lookup),
+            )
         return (rows[0][0], leaf(rows[0][1], rows[0][2])) if rows else None
 
     async def next_blob(self, scope: Scope, stream_no: int) -> int:
         """The number that the stream's next blob gets."""
-        connection = self.pool.take()
-        try:
-            with translated(self.path):
-                connection.execute("BEGIN")
-                rows = query(
-                    connection,
-                    "SELECT max(id) FROM blobs WHERE id > ? AND id <= ?",
-                    (stream_no << SHIFT, stream_no << SHIFT | heads.SEQ_LIMIT),
-                )
-        finally:
-            self.pool.give(connection)
-        return 1 if rows[0][0] is None else (rows[0][0] & heads.SEQ_LIMIT) + 1
+        with self._reading() as connection:
+            last = query(
+                connection,
+                "SELECT max(id) FROM blobs WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ?",
+                (stream_no << SHIFT, stream_no << SHIFT | heads.SEQ_LIMIT, *scope),
+            )[0][0]
+        return 1 if last is None else (last & heads.SEQ_LIMIT) + 1
 
     async def intents(self, scope: Scope, ids: Sequence[str]) -> list[IntentRow]:
         async with self.reader(scope) as reader:
@@ -188,21 +179,32 @@ class SqliteStore:
 
     def all_streams(self) -> tuple[list[HeadRow], str | None]:
         """Every head row of every scope, in order, unchecked; and a name for events or blobs that no head stands for, if any."""
+        with self._reading() as connection:
+            # From the table itself: SQLite would take what it can from the index, and a flip in the table would go unseen.
+            found = [
+                HeadRow(*row) for row in query(connection, f"SELECT {heads.COLUMNS} FROM stream_heads NOT INDEXED")
+            ]
+            numbers = {row.stream_no for row in found}
+            stray = next((name for table in ("events", "blobs") if (name := _stray(connection, table, numbers))), None)
+        return sorted(found, key=lambda row: (row.tenant_id, row.workspace_id, row.stream)), stray
+
+    def structure(self) -> str | None:
+        """What SQLite finds wrong with the trees that hold the proven tables, None when nothing: keys out of order, an index
+        that disagrees with its table. A reader that scans may see every row and one that looks a row up may not."""
+        with self._reading() as connection:
+            for table in ("stream_heads", "events", "blobs"):
+                found = query(connection, f"PRAGMA integrity_check({table})")
+                if found != [("ok",)]:
+                    return f"{table}: {found[0][0]}"
+        return None
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
         connection = self.pool.take()
         try:
             with translated(self.path):
                 connection.execute("BEGIN")
-                found = [
-                    HeadRow(*row)
-                    for row in connection.execute(
-                        f"SELECT {heads.COLUMNS} FROM stream_heads ORDER BY tenant_id, workspace_id, stream"
-                    )
-                ]
-                numbers = {row.stream_no for row in found}
-                return found, next(
-                    (name for table in ("events", "blobs") if (name := _stray(connection, table, numbers))),
-                    None,
-                )
+                yield connection
         finally:
             self.pool.give(connection)
 
@@ -368,13 +370,9 @@ class SqliteStore:
                 continue
 
     def _data_version(self) -> int:
-        connection = self.pool.take()
-        try:
-            connection.execute("BEGIN")
+        with self._reading() as connection:
             found: int = query(connection, "PRAGMA data_version")[0][0]
-            return found
-        finally:
-            self.pool.give(connection)
+        return found
 
     async def close(self) -> None:
         self._after_fork()

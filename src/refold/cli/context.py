@@ -44,7 +44,7 @@ class Cli:
         return Path(self.settings.ledger.value.removeprefix("sqlite:///")).absolute()
 
     def on_ledger(self, work: Callable[[Ledger], Awaitable[T]], *, create: bool = False) -> T:
-        """Opens the ledger, does the work, closes it. Raises what opening raises; a ledger is made only with `create`."""
+        """Opens the ledger, does the work, closes it. A ledger is made only with `create`. Raises what opening raises."""
         from refold.ledger.ledger import open_ledger
 
         async def run() -> T:
@@ -97,6 +97,7 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
     """Makes a function a command that takes the shared options and gets the `Cli` as its first argument."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        return click.command(name, **settings)(shared_options(click.pass_obj(function)))
+        made: click.Command = click.command(name, **settings)(shared_options(click.pass_obj(function)))
+        return made
 
     return make

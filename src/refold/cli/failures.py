@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: one sentence with the way out, or the same as JSON, and an exit status."""
+"""How a command ends that cannot do what was asked: one sentence and the way out, or the same as JSON, and a status."""
 
 from __future__ import annotations
 

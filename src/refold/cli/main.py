@@ -32,8 +32,8 @@ class _Commands(click.Group):
 def cli() -> None:
     """The ledger and replay engine for AI-agent runtimes.
 
-    Runs may be named by any unique beginning of their id. Settings come from flags, then REFOLD_LEDGER and REFOLD_SCOPE, then
-    the nearest refold.toml. Shell completion: eval "$(_REFOLD_COMPLETE=bash_source refold)".
+    Runs may be named by any unique beginning of their id. Settings come from flags, then REFOLD_LEDGER and
+    REFOLD_SCOPE, then the nearest refold.toml. Shell completion: eval "$(_REFOLD_COMPLETE=bash_source refold)".
     """
 
 

@@ -31,9 +31,7 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.on_terminal = sys.stdout.isatty()
-        self.coloured = (
-            self.on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        )
+        self.coloured = self.on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def json(self, value: Any) -> None:
         """One JSON document on one line, in ASCII: nothing in it can move a cursor, and lone surrogates survive."""
@@ -52,9 +50,7 @@ class Output:
         text = visible(part.text)
         return click.style(text, **_STYLES[part.style]) if self.coloured and part.style else text
 
-    def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, right: Sequence[str] = ()
-    ) -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, right: Sequence[str] = ()) -> None:
         """A table; `right` names the columns of numbers."""
         from rich.console import Console
         from rich.table import Table

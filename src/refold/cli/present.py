@@ -13,9 +13,7 @@ from refold.projections.rows import Row
 
 def row_json(row: Row) -> dict[str, Any]:
     """A row as programs get it: times in ISO 8601."""
-    return {
-        name: value if value is None or not _is_time(name) else moment(value) for name, value in _items(row)
-    }
+    return {name: value if value is None or not _is_time(name) else moment(value) for name, value in _items(row)}
 
 
 def _items(row: Row) -> list[tuple[str, Any]]:
@@ -28,6 +26,7 @@ def _is_time(name: str) -> bool:
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event as programs get it: facts and view, never exact content."""
+    assert event.row is not None  # Read whole, not for folding.
     data = msgspec.to_builtins(event.facts)
     if event.view is not NO_VIEW:
         data["view"] = msgspec.to_builtins(event.view)

@@ -34,7 +34,7 @@ class Settings(NamedTuple):
 def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str], folder: Path) -> Settings:
     """The settings of a command started in `folder`. Raises BadConfiguration.
 
-    A relative ledger in a file is meant relative to that file, so that it names the same ledger from every folder below.
+    A relative ledger in a file is meant relative to that file, so that it is the same ledger from every folder below.
     """
     file = _nearest(folder)
     in_file = _read(file) if file is not None else {}

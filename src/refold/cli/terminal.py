@@ -1,7 +1,8 @@
 """Text that agents, tools and models wrote, made safe for a terminal.
 
-A terminal obeys what it is sent: escape sequences move the cursor, retitle the window, write to the clipboard; bidirectional controls
-reorder a line so that it reads as something else. Nothing of that passes: controls are shown as what they are.
+A terminal obeys what it is sent: escape sequences move the cursor, retitle the window, write to the clipboard;
+bidirectional controls reorder a line so that it reads as something else. Nothing of that passes: controls are shown as
+what they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`refold events`: a run's events after a position, then the live tail. `refold export`: the same for other programs."""
+"""`refold events`: a run's events after a position, then the live tail. `refold export`: events for other programs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ SCHEMA_VERSION = 1
 @command("events")
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this seq.")
-@click.option(
-    "--follow", is_flag=True, help="Then each further event as it is committed, until the stream is closed."
-)
+@click.option("--follow", is_flag=True, help="Then each further event as it is committed, until the stream is closed.")
 @click.option("--annex", is_flag=True, help="The annex: what was recorded about the run after its end.")
 def events(cli: Cli, run: str, after: int, follow: bool, annex: bool) -> None:
     """Print a run's events in order, one JSON object a line with --json (replay kind 2, catch-up).
@@ -95,7 +93,9 @@ def _line(out: Output, event: Event) -> None:
 def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
     """Write events as JSON Lines: {schema_version, record_type, record}.
 
-    Redacted views, never exact content. A run's annex follows the run. A read of the record: nothing runs, costs nothing.
+    Redacted views, never exact content. A run's annex follows the run.
+
+    A read of the record: nothing runs, costs nothing.
     """
     if bool(runs) == everything:
         raise click.UsageError("Name the runs to export, or say --all.")

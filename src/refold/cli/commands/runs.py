@@ -27,9 +27,7 @@ class CancelInDoubt(RefoldError):
 @shared_options
 @click.option("--status", metavar="STATUS", help="Only runs of this status.")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option(
-    "--in-doubt", is_flag=True, help="Only runs with a tool call that may or may not have happened."
-)
+@click.option("--in-doubt", is_flag=True, help="Only runs with a tool call that may or may not have happened.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs on a page.")
 @click.option("--next", "token", metavar="TOKEN", help="The page after the one that ended with this token.")
 @click.pass_context
@@ -81,10 +79,7 @@ def _listed(row: Any, head_seq: int, charges: Any) -> dict[str, Any]:
     return {
         **{name: shown[name] for name in ("run_id", "workflow", "status", "reason", "started_at")},
         "head_seq": head_seq,
-        **{
-            name: shown[name]
-            for name in ("source_run_id", "attempt_no", "origin", "created_at", "ended_at", "key")
-        },
+        **{name: shown[name] for name in ("source_run_id", "attempt_no", "origin", "created_at", "ended_at", "key")},
         "charges": {currency: amount_text(amount) for currency, amount in sorted(charges.amounts.items())},
         "unpriced": charges.unpriced,
     }

@@ -171,11 +171,7 @@ def _print_steps(out: Output, steps: list[dict[str, Any]], limit: int) -> None:
     for step in first:
         _print_step(out, step)
     if first is not steps:
-        out.line(
-            Cell(
-                f"    ... {len(steps) - len(first) - len(last)} more; --steps {len(steps)} shows all", "quiet"
-            )
-        )
+        out.line(Cell(f"    ... {len(steps) - len(first) - len(last)} more; --steps {len(steps)} shows all", "quiet"))
     for step in last:
         _print_step(out, step)
 
@@ -203,9 +199,7 @@ def artifact(cli: Cli, run: str, artifact: str) -> None:
     Refused when standard output is a terminal: what a tool returned is not made safe for one.
     """
     if sys.stdout.isatty():
-        raise click.UsageError(
-            "An artifact's bytes are not printed on a terminal: redirect them into a file."
-        )
+        raise click.UsageError("An artifact's bytes are not printed on a terminal: redirect them into a file.")
 
     async def work(scope: ScopedLedger) -> bytes:
         from refold.events.identity import Stream
@@ -217,9 +211,7 @@ def artifact(cli: Cli, run: str, artifact: str) -> None:
         async with scope.reader() as reader:
             rows = await reader.rows(ArtifactRow, {"run_id": run_id, "artifact_id": artifact})
             if not rows:
-                raise RunNotFound(
-                    f"Run {run_id} has no artifact {artifact}.", run_id=run_id, artifact_id=artifact
-                )
+                raise RunNotFound(f"Run {run_id} has no artifact {artifact}.", run_id=run_id, artifact_id=artifact)
             blob = await reader.blob(Stream.run(run_id), rows[0].blob)
         return open_artifact(rows[0], blob, scope.ledger.files)
 

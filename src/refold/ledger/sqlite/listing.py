@@ -1,6 +1,7 @@
 """Lists for people: pages of runs and tool calls by keyset, and the sums that stand beside them.
 
-A page costs what it shows, however long the list is: it begins behind the last row of the page before, never at an offset.
+A page costs what it shows, however long the list is: it begins behind the last row of the page before, never at an
+offset.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import decimal
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from refold.ledger.sqlite.connection import translated
 from refold.ledger.sqlite.reader import SqliteReader
 
 _EXACT = decimal.Context(prec=400)
-"""Sums keep every digit that an amount of money can have; the bound keeps a hostile `1E+999999` from filling the memory."""
+"""Sums keep every digit that an amount of money can have; the bound keeps a hostile `1E+999999` from filling memory."""
 
 _UNFINISHED = "status NOT IN ('succeeded', 'failed')"
 _FINISHED = ("succeeded", "failed")
@@ -66,7 +67,7 @@ async def runs_page(
         )
         values += reader.scope
     with translated(reader.path):
-        rows = reader.connection.execute(f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit)).fetchall()
+        rows: list[Any] = reader.connection.execute(f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit)).fetchall()
     return [Listed(*row) for row in rows]
 
 
@@ -90,11 +91,9 @@ async def calls_page(
             sql += condition
             values.append(value)
     if status is not None and status not in _FINISHED:
-        sql += (
-            f" AND {_UNFINISHED}"  # Word for word the partial index's condition, or SQLite does not use it.
-        )
+        sql += f" AND {_UNFINISHED}"  # Word for word the partial index's condition, or SQLite does not use it.
     with translated(reader.path):
-        rows = reader.connection.execute(f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit)).fetchall()
+        rows: list[Any] = reader.connection.execute(f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit)).fetchall()
     return [row[0] for row in rows]
 
 
@@ -110,9 +109,7 @@ async def charges_of(reader: SqliteReader, run_ids: Sequence[str]) -> dict[str, 
         return sum_charges(run_ids, reader.connection.execute(sql, (*reader.scope, *run_ids)))
 
 
-def sum_charges(
-    run_ids: Iterable[str], entries: Iterable[tuple[str, str | None, str | None]]
-) -> dict[str, Charges]:
+def sum_charges(run_ids: Iterable[str], entries: Iterable[tuple[str, str | None, str | None]]) -> dict[str, Charges]:
     """Sums (run, currency, amount) by run and currency; currencies are never added together, unpriced is never zero."""
     amounts: dict[str, dict[str, Decimal]] = {run_id: {} for run_id in run_ids}
     counts = dict.fromkeys(amounts, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 from collections.abc import Awaitable, Callable
@@ -44,7 +43,9 @@ class Cli:
         return Path(self.settings.ledger.value.removeprefix("sqlite:///")).absolute()
 
     def on_ledger(self, work: Callable[[Ledger], Awaitable[T]], *, create: bool = False) -> T:
-        """Opens the ledger, does the work, closes it. A ledger is made only with `create`. Raises what opening raises."""
+        """Opens the ledger, does the work, closes it; makes a ledger only with `create`. Raises what opening raises."""
+        import asyncio
+
         from refold.ledger.ledger import open_ledger
 
         async def run() -> T:
@@ -97,7 +98,6 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
     """Makes a function a command that takes the shared options and gets the `Cli` as its first argument."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        made: click.Command = click.command(name, **settings)(shared_options(click.pass_obj(function)))
-        return made
+        return click.command(name, click.Command, **settings)(shared_options(click.pass_obj(function)))
 
     return make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -19,6 +20,9 @@ Exit status
 """
 
 
+_COMPLETE = "_REFOLD_COMPLETE"
+
+
 class _Commands(click.Group):
     """The commands in the order in which somebody meets them."""
 
@@ -26,15 +30,25 @@ class _Commands(click.Group):
         return list(self.commands)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_CODES,
+)
 @shared_options
 @click.version_option(__version__, "--version", prog_name="refold", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> int | None:
     """The ledger and replay engine for AI-agent runtimes.
 
     Runs may be named by any unique beginning of their id. Settings come from flags, then REFOLD_LEDGER and
     REFOLD_SCOPE, then the nearest refold.toml. Shell completion: eval "$(_REFOLD_COMPLETE=bash_source refold)".
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        return failures.BadUsage.exit_status
+    return None
 
 
 for _command in COMMANDS:
@@ -47,13 +61,17 @@ def run(args: list[str]) -> int:
         # A terminal with a small alphabet shows \u2026 instead of ending the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if _COMPLETE in os.environ:
+        cli.main(args, prog_name="refold")  # Answers the shell and ends the process.
     state = Cli()
     try:
-        result: Any = cli.main(args, prog_name="refold", standalone_mode=False, obj=state)
+        # Not click's own main: it ends the process with 1 for a closed pipe and for Ctrl-C.
+        with cli.make_context("refold", list(args), obj=state) as context:
+            result: Any = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the program's edge: everything becomes an exit status
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the program's edge: everything becomes a status
         return failures.status_of(error, as_json=state.as_json or "--json" in args)
     return result if isinstance(result, int) else 0
 

@@ -34,15 +34,22 @@ class Output:
         self.coloured = self.on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def json(self, value: Any) -> None:
-        """One JSON document on one line, in ASCII: nothing in it can move a cursor, and lone surrogates survive."""
-        _write(json.dumps(value, separators=(", ", ": "), allow_nan=False) + "\n")
+        """One JSON document on one line. Nothing in it can move a cursor."""
+        self.bytes(json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n")
+
+    def bytes(self, data: bytes) -> None:
+        """Bytes as they are."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
 
     def line(self, *parts: str | Cell) -> None:
         """One line of text."""
         _write("".join(self._shown(part) for part in parts) + "\n")
 
     def flush(self) -> None:
+        """Hands over what was printed so far to whoever reads it."""
         sys.stdout.flush()
+        sys.stdout.buffer.flush()
 
     def _shown(self, part: str | Cell) -> str:
         if isinstance(part, str):

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Calls on a page.")
 @click.option("--next", "token", metavar="TOKEN", help="The page after the one that ended with this token.")
 def tool_calls(cli: Cli, status: str | None, run: str | None, limit: int, token: str | None) -> None:
-    """List tool calls, oldest first; --status in_doubt: those that may or may not have happened.
+    """List tool calls and their doubts.
+
+    Oldest first. --status in_doubt: those that may or may not have happened.
 
     A read of the record: nothing runs, costs nothing.
     """

@@ -26,7 +26,9 @@ SCHEMA_VERSION = 1
 @click.option("--follow", is_flag=True, help="Then each further event as it is committed, until the stream is closed.")
 @click.option("--annex", is_flag=True, help="The annex: what was recorded about the run after its end.")
 def events(cli: Cli, run: str, after: int, follow: bool, annex: bool) -> None:
-    """Print a run's events in order, one JSON object a line with --json (replay kind 2, catch-up).
+    """Print a run's events, and follow it.
+
+    Replay kind 2, catch-up. With --json one object a line.
 
     A read of the record: nothing runs, costs nothing.
     """
@@ -91,9 +93,9 @@ def _line(out: Output, event: Event) -> None:
     help="A file instead of standard output.",
 )
 def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
-    """Write events as JSON Lines: {schema_version, record_type, record}.
+    """Write events as JSON Lines.
 
-    Redacted views, never exact content. A run's annex follows the run.
+    Each line is {schema_version, record_type, record}. Redacted views, never exact content. A run's annex follows the run.
 
     A read of the record: nothing runs, costs nothing.
     """

@@ -21,9 +21,9 @@ BROKEN = 7
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every stream of every scope (also without RUN).")
 def verify(cli: Cli, run: str | None, everything: bool) -> int:
-    """Prove that a run, or the whole ledger, is what was written: order, hashes, content, artifacts.
+    """Prove that nothing was changed.
 
-    Ends with status 7 and the first bad place when it is not.
+    A run with its annex, or the whole ledger: order, hashes, content, artifacts. Ends with status 7 and the first bad place when it is not.
     """
     if run is not None and everything:
         raise click.UsageError("Name a run, or say --all; not both.")

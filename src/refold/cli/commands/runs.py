@@ -39,7 +39,7 @@ def runs(
     limit: int,
     token: str | None,
 ) -> None:
-    """List runs, the newest recorded first.
+    """List runs, the newest first.
 
     A read of the record: nothing runs, costs nothing.
     """
@@ -120,9 +120,9 @@ def money(charges: dict[str, str], unpriced: int) -> str:
 @click.argument("run")
 @click.option("--basis", metavar="TEXT", required=True, help="Why, for the record.")
 def cancel(cli: Cli, run: str, basis: str) -> None:
-    """End a run that nobody drives, such as an imported session.
+    """End a run that nobody drives.
 
-    Its stream is closed for good; what it recorded stays. A closed run can be erased.
+    An imported session, for example. Its stream is closed for good; what it recorded stays. A closed run can be erased.
     """
 
     async def work(scope: ScopedLedger) -> dict[str, Any]:

@@ -38,7 +38,9 @@ _ALL = 1 << 40
     help="Lines of the timeline (not with --json).",
 )
 def show(cli: Cli, run: str, at: int | None, steps: int) -> None:
-    """Show a run: status, doubts, charges, steps.
+    """Show a run as it stands or stood.
+
+    Status, doubts, charges, steps; --at SEQ: the state just after that event.
 
     A read of the record: nothing runs, costs nothing.
     """
@@ -194,7 +196,9 @@ def _print_step(out: Output, step: dict[str, Any]) -> None:
 @click.argument("run")
 @click.argument("artifact")
 def artifact(cli: Cli, run: str, artifact: str) -> None:
-    """Write an artifact's exact bytes to standard output, checked against its size and digests.
+    """Write an artifact's exact bytes.
+
+    They are checked against the size and the digests on record.
 
     Refused when standard output is a terminal: what a tool returned is not made safe for one.
     """

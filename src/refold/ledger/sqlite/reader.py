@@ -62,6 +62,11 @@ class SqliteReader:
         return self._secret(self.scope)
 
     @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return self._pool.path
+
+    @property
     def connection(self) -> apsw.Connection:
         if self._connection is None:
             raise RuntimeError("the reader is not open: use it in `async with`")

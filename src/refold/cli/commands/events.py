@@ -1,0 +1,148 @@
+"""`refold events`: a run's events after a position, then the live tail. `refold export`: events for other programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from refold.cli.context import Cli, command
+from refold.cli.output import Cell, Output
+from refold.cli.shapes import clock, moment
+from refold.cli.terminal import clipped
+
+if TYPE_CHECKING:
+    from refold.events.envelope import Event
+    from refold.events.identity import Stream
+    from refold.ledger.ledger import ScopedLedger
+
+SCHEMA_VERSION = 1
+"""Version of the export's envelope {schema_version, record_type, record}."""
+
+
+@command("events")
+@click.argument("run")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this seq.")
+@click.option("--follow", is_flag=True, help="Then each further event as it is committed, until the stream is closed.")
+@click.option("--annex", is_flag=True, help="The annex: what was recorded about the run after its end.")
+def events(cli: Cli, run: str, after: int, follow: bool, annex: bool) -> None:
+    """Print a run's events, and follow it.
+
+    Replay kind 2, catch-up. With --json one object a line.
+
+    A read of the record: nothing runs, costs nothing.
+    """
+
+    async def work(scope: ScopedLedger) -> None:
+        from refold.cli.present import event_json
+        from refold.events.identity import Stream
+
+        run_id = await scope.resolve_run(run)
+        stream = Stream.annex(run_id) if annex else Stream.run(run_id)
+        await _reached(scope, stream, after)
+        found = scope.follow(stream, after) if follow else scope.read(stream, after)
+        async for event in found:
+            if cli.as_json:
+                cli.out.json(event_json(event))
+            else:
+                _line(cli.out, event)
+            if follow:
+                cli.out.flush()
+
+    cli.on_scope(work)
+
+
+async def _reached(scope: ScopedLedger, stream: Stream, after: int) -> None:
+    from refold.ledger.errors import BeyondHead
+
+    async with scope.reader() as reader:
+        head = await reader.head(stream)
+    seq = 0 if head is None else head.head.seq
+    if after > seq:
+        raise BeyondHead(
+            f"{stream} stands at seq {seq} and has not reached {after}.",
+            stream=str(stream),
+            seq=after,
+            head=seq,
+        )
+
+
+def _line(out: Output, event: Event) -> None:
+    view = event.view
+    told = [text for text in (view.name, view.input, view.output, view.error) if text]
+    if event.erased:
+        told.append("(erased)")
+    out.line(
+        f"{event.seq:>7}  ",
+        Cell(clock(moment(event.at)), "quiet"),
+        "  ",
+        Cell(f"{event.type:<20}", "strong"),
+        "  ",
+        clipped(" | ".join(told), 120),
+    )
+
+
+@command("export")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--all", "everything", is_flag=True, help="All runs of the scope.")
+@click.option(
+    "--out",
+    "target",
+    type=click.File("wb", lazy=True),
+    default="-",
+    help="A file instead of standard output.",
+)
+def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
+    """Write events as JSON Lines.
+
+    Each line is {schema_version, record_type, record}. Redacted views, never exact content. A run's annex follows the run.
+
+    A read of the record: nothing runs, costs nothing.
+    """
+    if bool(runs) == everything:
+        raise click.UsageError("Name the runs to export, or say --all.")
+
+    async def work(scope: ScopedLedger) -> None:
+        from refold.events.identity import Stream
+
+        for stream in [Stream.run(await scope.resolve_run(run)) for run in runs]:
+            await _export(scope, stream, target)
+        after: Stream | None = None
+        while everything:
+            async with scope.reader() as reader:
+                page = await reader.heads(after)
+            if not page:
+                break
+            for found in page:
+                if found.stream.kind == "run":
+                    await _export(scope, found.stream, target)
+            after = page[-1].stream
+
+    cli.on_scope(work)
+
+
+async def _export(scope: ScopedLedger, run: Stream, target: BinaryIO) -> None:
+    from refold.events.identity import Stream
+
+    for stream in (run, Stream.annex(run.run_id)):
+        async for event in scope.read(stream):
+            target.write(_record(stream, event))
+
+
+def _record(stream: Stream, event: Event) -> bytes:
+    import json
+
+    from refold.cli.present import event_json
+
+    record: dict[str, Any] = {
+        "id": stream.event_id(event.seq),
+        "run_id": stream.run_id,
+        "stream": str(stream),
+    }
+    envelope = {
+        "schema_version": SCHEMA_VERSION,
+        "record_type": "event",
+        "record": {**record, **event_json(event)},
+    }
+    # ASCII: lone surrogates survive, and no terminal obeys what an agent wrote.
+    return json.dumps(envelope, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -1,0 +1,62 @@
+"""`refold verify`: whether the record is still what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli.context import Cli, command
+from refold.cli.output import Cell, Output
+from refold.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import Ledger
+    from refold.ledger.proof import Proof
+
+BROKEN = 7
+
+
+@command("verify")
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every stream of every scope (also without RUN).")
+def verify(cli: Cli, run: str | None, everything: bool) -> int:
+    """Prove that nothing was changed.
+
+    A run with its annex, or the whole ledger: order, hashes, content, artifacts. Ends with status 7 and the first bad place when it is not.
+    """
+    if run is not None and everything:
+        raise click.UsageError("Name a run, or say --all; not both.")
+
+    async def work(ledger: Ledger) -> Proof:
+        from refold.ledger.proof import verify_all, verify_run
+
+        if run is not None:
+            scope = ledger.scope(cli.settings.scope.value)
+            # A whole id is taken as it is: the table that would resolve a prefix may be what is damaged.
+            whole = run.startswith("run_") and len(run) == _ID_LENGTH
+            return await verify_run(scope, run if whole else await scope.resolve_run(run))
+        with Progress() as progress:
+            return await verify_all(ledger, lambda done, total: progress(f"verified {done} of {total} streams"))
+
+    proof = cli.on_ledger(work)
+    answer = {**proof._asdict(), "ok": proof.ok, "first_bad": proof.first_bad and proof.first_bad._asdict()}
+    if cli.as_json:
+        cli.out.json(answer)
+    else:
+        _print(cli.out, answer)
+    return 0 if proof.ok else BROKEN
+
+
+_ID_LENGTH = len("run_") + 26
+
+
+def _print(out: Output, answer: dict[str, Any]) -> None:
+    if answer["ok"]:
+        out.line(Cell("Intact", "good"), f": {answer['streams']} streams, {answer['events']} events.")
+    else:
+        bad = answer["first_bad"]
+        out.line(Cell("Broken", "bad"), f" at seq {bad['seq']} of {bad['stream'] or 'the ledger'}: {bad['what']}.")
+        out.line(f"Checked {answer['streams']} streams, {answer['events']} events.")
+    if answer["redacted"]:
+        out.line(f"{answer['redacted']} contents were erased on request; their place in the chain is proven.")

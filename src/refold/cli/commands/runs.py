@@ -1,0 +1,160 @@
+"""`refold runs`: a scope's runs, the newest first. `refold cancel`: the end of a run that nobody drives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli.context import Cli, command, shared_options
+from refold.cli.output import Cell, Output, status_cell
+from refold.cli.shapes import clock, page_position, page_token
+from refold.errors import RefoldError
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import ScopedLedger
+
+
+class CancelInDoubt(RefoldError):
+    """A run whose own effect may have happened is not ended over it: ending would hide the doubt."""
+
+    code = "cancel_in_doubt"
+    exit_status = 6
+    remedy = "Find out how the call ended (`refold tool-calls` names it); a run closes when its last doubt is settled."
+
+
+@click.group("runs", invoke_without_command=True)
+@shared_options
+@click.option("--status", metavar="STATUS", help="Only runs of this status.")
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--in-doubt", is_flag=True, help="Only runs with a tool call that may or may not have happened.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs on a page.")
+@click.option("--next", "token", metavar="TOKEN", help="The page after the one that ended with this token.")
+@click.pass_context
+def runs(
+    context: click.Context,
+    status: str | None,
+    workflow: str | None,
+    in_doubt: bool,
+    limit: int,
+    token: str | None,
+) -> None:
+    """List runs, the newest first.
+
+    A read of the record: nothing runs, costs nothing.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    cli: Cli = context.find_object(Cli) or Cli()
+    before = None if token is None else page_position(token, "run_")
+
+    async def work(scope: ScopedLedger) -> dict[str, Any]:
+        from refold.ledger.sqlite.listing import charges_of, runs_page
+        from refold.projections.rows import RunRow
+
+        async with scope.reader() as reader:
+            listed = await runs_page(
+                reader, before=before, status=status, workflow=workflow, in_doubt=in_doubt, limit=limit + 1
+            )
+            page = listed[:limit]
+            charges = await charges_of(reader, [each.run_id for each in page])
+            found = []
+            for each in page:
+                (row,) = await reader.rows(RunRow, {"run_id": each.run_id})
+                found.append(_listed(row, each.head_seq, charges[each.run_id]))
+        return {"runs": found, "next": page_token(page[-1].run_id) if len(listed) > limit else None}
+
+    answer = cli.on_scope(work)
+    if cli.as_json:
+        cli.out.json(answer)
+    else:
+        _print(cli.out, answer)
+
+
+def _listed(row: Any, head_seq: int, charges: Any) -> dict[str, Any]:
+    from refold.cli.present import row_json
+    from refold.ledger.sqlite.listing import amount_text
+
+    shown = row_json(row)
+    return {
+        **{name: shown[name] for name in ("run_id", "workflow", "status", "reason", "started_at")},
+        "head_seq": head_seq,
+        **{name: shown[name] for name in ("source_run_id", "attempt_no", "origin", "created_at", "ended_at", "key")},
+        "charges": {currency: amount_text(amount) for currency, amount in sorted(charges.amounts.items())},
+        "unpriced": charges.unpriced,
+    }
+
+
+def _print(out: Output, answer: dict[str, Any]) -> None:
+    if not answer["runs"]:
+        out.line("No runs here that match.")
+        return
+    out.table(
+        ("RUN", "WORKFLOW", "STATUS", "STARTED (UTC)", "EVENTS", "CHARGES"),
+        [
+            (
+                Cell(run["run_id"], "strong"),
+                run["workflow"],
+                status_cell(run["status"], run["reason"]),
+                clock(run["started_at"]),
+                str(run["head_seq"]),
+                money(run["charges"], run["unpriced"]),
+            )
+            for run in answer["runs"]
+        ],
+        right=("EVENTS", "CHARGES"),
+    )
+    if answer["next"] is not None:
+        out.line(f"More: --next {answer['next']}")
+
+
+def money(charges: dict[str, str], unpriced: int) -> str:
+    """Charges for people: every currency by itself, and what has no known price said as such."""
+    parts = [f"{amount} {currency}" for currency, amount in charges.items()]
+    if unpriced:
+        parts.append(f"{unpriced} unpriced")
+    return ", ".join(parts) or "-"
+
+
+@command("cancel")
+@click.argument("run")
+@click.option("--basis", metavar="TEXT", required=True, help="Why, for the record.")
+def cancel(cli: Cli, run: str, basis: str) -> None:
+    """End a run that nobody drives.
+
+    An imported session, for example. Its stream is closed for good; what it recorded stays. A closed run can be erased.
+    """
+
+    async def work(scope: ScopedLedger) -> dict[str, Any]:
+        from refold.events.catalog.run import RunCanceled
+        from refold.events.identity import Stream
+        from refold.ledger.drafts import Draft
+
+        run_id = await scope.resolve_run(run)
+        writer = await scope.writer(Stream.run(run_id))
+        async with writer:
+            for call in writer.state.open.calls.values():
+                if not call.observed and call.status in ("dispatched", "in_doubt"):
+                    raise CancelInDoubt(
+                        f"Tool call {call.tool_call_id} of {run_id} was sent, and we do not know whether it happened.",
+                        run_id=run_id,
+                        tool_call_id=call.tool_call_id,
+                    )
+            writer.append(Draft(RunCanceled(), content={"basis": basis}, input=basis))
+            await writer.barrier()
+        return {
+            "run_id": run_id,
+            "status": "canceled",
+            "reason": None,
+            "head_seq": writer.head.seq,
+            "head_hash": writer.head.hash.hex(),
+        }
+
+    answer = cli.on_scope(work)
+    if cli.as_json:
+        cli.out.json(answer)
+    else:
+        cli.out.line(
+            Cell(answer["run_id"], "strong"),
+            f" is canceled; its stream is closed at seq {answer['head_seq']}.",
+        )

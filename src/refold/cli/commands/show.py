@@ -1,0 +1,223 @@
+"""`refold show`: a run as it stands, or as it stood at a seq. `refold artifact`: the bytes of one artifact."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli.commands.calls import doubt_sentence
+from refold.cli.commands.runs import money
+from refold.cli.context import Cli, command
+from refold.cli.output import Cell, Output, status_cell
+from refold.cli.shapes import clock, duration
+from refold.cli.terminal import clipped
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import ScopedLedger
+    from refold.ledger.sqlite.reader import SqliteReader
+    from refold.projections.rows import Row
+
+_ALL = 1 << 40
+
+
+@command("show")
+@click.argument("run")
+@click.option(
+    "--at",
+    type=click.IntRange(1),
+    metavar="SEQ",
+    help="The state after this event instead of the present one.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=40,
+    show_default=True,
+    help="Lines of the timeline (not with --json).",
+)
+def show(cli: Cli, run: str, at: int | None, steps: int) -> None:
+    """Show a run as it stands or stood.
+
+    Status, doubts, charges, steps; --at SEQ: the state just after that event.
+
+    A read of the record: nothing runs, costs nothing.
+    """
+
+    async def work(scope: ScopedLedger) -> dict[str, Any]:
+        run_id = await scope.resolve_run(run)
+        return await (_now(scope, run_id) if at is None else _then(scope, run_id, at))
+
+    answer = cli.on_scope(work)
+    if cli.as_json:
+        cli.out.json(answer)
+    else:
+        _print(cli.out, answer, steps, at)
+
+
+async def _now(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
+    from refold.events.identity import Stream
+    from refold.ledger.errors import RunNotFound
+
+    async with scope.reader() as reader:
+        head = await reader.head(Stream.run(run_id))
+        if head is None:
+            raise RunNotFound(
+                f"There is no run {run_id} in scope {scope.scope}.", run_id=run_id, scope=str(scope.scope)
+            )
+        tables = await _stored(reader, run_id)
+        return _answer(tables, head.head.seq, head.head.hash)
+
+
+async def _stored(reader: SqliteReader, run_id: str) -> dict[str, list[Row]]:
+    from refold.projections import ROWS
+    from refold.projections.rows import IntentRow
+
+    tables: dict[str, list[Row]] = {}
+    for table in ROWS:
+        owner = "owner_run_id" if table is IntentRow else "run_id"
+        order = ("seq",) if "seq" in table.__struct_fields__ else None
+        tables[table.TABLE.name] = list(await reader.rows(table, {owner: run_id}, limit=_ALL, order=order))
+    return tables
+
+
+async def _then(scope: ScopedLedger, run_id: str, seq: int) -> dict[str, Any]:
+    raise NotImplementedError
+
+
+def _answer(tables: dict[str, list[Row]], seq: int, hash_: bytes) -> dict[str, Any]:
+    from refold.cli.present import row_json
+
+    shown = {name: [row_json(row) for row in rows] for name, rows in tables.items()}
+    return {
+        "run": shown["runs"][0],
+        "steps": shown["run_steps"],
+        "tool_calls": [{"id": row["tool_call_id"], **row} for row in shown["run_step_tool_calls"]],
+        "artifacts": shown["run_artifacts"],
+        "costs": shown["run_cost_entries"],
+        "approvals": shown["approvals"],
+        "intents": shown["tool_intents"],
+        "decisions": shown["approval_decisions"],
+        "feedback": shown["feedback"],
+        "audit": shown["audit"],
+        "head_seq": seq,
+        "head_hash": hash_.hex(),
+    }
+
+
+def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> None:
+    run = answer["run"]
+    out.line(
+        Cell(run["run_id"], "strong"),
+        "  ",
+        clipped(run["workflow"], 60),
+        "  ",
+        status_cell(run["status"], run["reason"]),
+    )
+    if at is not None:
+        out.line(Cell(f"as it stood at seq {at}", "quiet"))
+    facts = [
+        ("started", clock(run["started_at"])),
+        ("ended", clock(run["ended_at"])),
+        ("took", duration(run["duration_ms"])),
+        ("key", run["key"]),
+        ("source run", run["source_run_id"]),
+        ("attempt", str(run["attempt_no"])),
+        ("input", run["input_summary"]),
+        ("output", run["output_summary"]),
+        ("error", " ".join(each for each in (run["error_code"], run["error_message"]) if each)),
+        ("charges", charges(answer["costs"])),
+        ("artifacts", str(len(answer["artifacts"]))),
+        ("head", f"seq {answer['head_seq']}  {answer['head_hash'][:16]}"),
+    ]
+    for name, value in facts:
+        if value and value != "-":
+            out.line(f"  {name:<11}", clipped(value, 160))
+    _print_doubts(out, answer["tool_calls"])
+    _print_steps(out, answer["steps"], steps)
+    out.line(Cell("A read of the record: nothing ran, it cost nothing.", "quiet"))
+
+
+def charges(costs: list[dict[str, Any]]) -> str:
+    """The sum of cost rows for people."""
+    from refold.ledger.sqlite.listing import amount_text, sum_charges
+
+    found = sum_charges([""], (("", cost["currency"], cost["amount"]) for cost in costs))[""]
+    if not found.entries:
+        return "-"
+    amounts = {currency: amount_text(amount) for currency, amount in sorted(found.amounts.items())}
+    return f"{money(amounts, found.unpriced)}  ({found.entries} metered calls)"
+
+
+def _print_doubts(out: Output, calls: list[dict[str, Any]]) -> None:
+    doubts = [call for call in calls if call["status"] == "in_doubt"]
+    if not doubts:
+        return
+    out.line(Cell(f"  {'in doubt':<11}{doubt_sentence(len(doubts))}", "doubt"))
+    for call in doubts:
+        out.line(
+            f"    {call['id']}  ",
+            clipped(call["tool"], 30),
+            f"  sent {clock(call['dispatched_at'])}  ",
+            clipped(call["arguments_summary"] or "", 80),
+        )
+
+
+def _print_steps(out: Output, steps: list[dict[str, Any]], limit: int) -> None:
+    if not steps or not limit:
+        return
+    out.line(Cell(f"  {len(steps)} steps", "strong"))
+    first = steps if len(steps) <= limit else steps[: limit - limit // 2]
+    last = [] if first is steps else steps[len(steps) - limit // 2 :]
+    for step in first:
+        _print_step(out, step)
+    if first is not steps:
+        out.line(Cell(f"    ... {len(steps) - len(first) - len(last)} more; --steps {len(steps)} shows all", "quiet"))
+    for step in last:
+        _print_step(out, step)
+
+
+def _print_step(out: Output, step: dict[str, Any]) -> None:
+    told = step["error_message"] or step["output_summary"] or step["input_summary"] or ""
+    out.line(
+        f"    {step['seq']:>6}  ",
+        Cell(clock(step["started_at"]), "quiet"),
+        f"  {step['type']:<13} ",
+        status_cell(step["status"]),
+        f"  {duration(step['duration_ms']):>9}  ",
+        clipped(step["node"] or "", 30),
+        "  ",
+        clipped(told, 70),
+    )
+
+
+@command("artifact")
+@click.argument("run")
+@click.argument("artifact")
+def artifact(cli: Cli, run: str, artifact: str) -> None:
+    """Write an artifact's exact bytes.
+
+    They are checked against the size and the digests on record.
+
+    Refused when standard output is a terminal: what a tool returned is not made safe for one.
+    """
+    if sys.stdout.isatty():
+        raise click.UsageError("An artifact's bytes are not printed on a terminal: redirect them into a file.")
+
+    async def work(scope: ScopedLedger) -> bytes:
+        from refold.events.identity import Stream
+        from refold.ledger.artifacts import open_artifact
+        from refold.ledger.errors import RunNotFound
+        from refold.projections.rows import ArtifactRow
+
+        run_id = await scope.resolve_run(run)
+        async with scope.reader() as reader:
+            rows = await reader.rows(ArtifactRow, {"run_id": run_id, "artifact_id": artifact})
+            if not rows:
+                raise RunNotFound(f"Run {run_id} has no artifact {artifact}.", run_id=run_id, artifact_id=artifact)
+            blob = await reader.blob(Stream.run(run_id), rows[0].blob)
+        return open_artifact(rows[0], blob, scope.ledger.files)
+
+    sys.stdout.buffer.write(cli.on_scope(work))
+    sys.stdout.buffer.flush()

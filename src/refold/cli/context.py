@@ -1,0 +1,103 @@
+"""What every command has in hand: its settings, its output, and the way to a ledger."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from refold.cli.output import Output
+from refold.cli.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import Ledger, ScopedLedger
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SHARED = ("ledger", "scope")
+
+
+class Cli:
+    """One call of the program. The options that all commands share may stand before and after the command's name."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, str | None] = dict.fromkeys(_SHARED)
+        self.as_json = False
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        return load_settings(self.flags, os.environ, Path.cwd())
+
+    @functools.cached_property
+    def out(self) -> Output:
+        return Output(as_json=self.as_json)
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger's file."""
+        return Path(self.settings.ledger.value.removeprefix("sqlite:///")).absolute()
+
+    def on_ledger(self, work: Callable[[Ledger], Awaitable[T]], *, create: bool = False) -> T:
+        """Opens the ledger, does the work, closes it; makes a ledger only with `create`. Raises what opening raises."""
+        import asyncio
+
+        from refold.ledger.ledger import open_ledger
+
+        async def run() -> T:
+            async with await open_ledger(self.ledger_path, create=create) as ledger:
+                return await work(ledger)
+
+        return asyncio.run(run())
+
+    def on_scope(self, work: Callable[[ScopedLedger], Awaitable[T]], *, create: bool = False) -> T:
+        """The same, with the scope that the settings name."""
+
+        async def run(ledger: Ledger) -> T:
+            return await work(ledger.scope(self.settings.scope.value))
+
+        return self.on_ledger(run, create=create)
+
+
+def shared_options(function: F) -> F:
+    """--ledger, --scope and --json, which every command takes."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            context.ensure_object(Cli).flags[str(parameter.name)] = value
+
+    def keep_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        context.ensure_object(Cli).as_json |= value
+
+    for option in (
+        click.option("--json", is_flag=True, expose_value=False, callback=keep_json, help="Answer as JSON."),
+        click.option(
+            "--scope",
+            metavar="TENANT/WORKSPACE",
+            expose_value=False,
+            callback=keep,
+            help="Whose runs (default/default).",
+        ),
+        click.option(
+            "--ledger",
+            metavar="FILE",
+            expose_value=False,
+            callback=keep,
+            help="The ledger's file (refold.db).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes a function a command that takes the shared options and gets the `Cli` as its first argument."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        return click.command(name, click.Command, **settings)(shared_options(click.pass_obj(function)))
+
+    return make

@@ -1,0 +1,112 @@
+"""What a command prints: tables and lines for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from refold.cli.terminal import visible
+
+_WIDE = 100_000
+"""Columns assumed where no terminal cuts the lines: a table in a pipe keeps every character."""
+
+Style = str
+
+
+class Cell(NamedTuple):
+    """A table's cell with a colour for terminals."""
+
+    text: str
+    style: Style
+
+
+class Output:
+    """Standard output of one command. Every text that goes through it is made safe for terminals."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.on_terminal = sys.stdout.isatty()
+        self.coloured = self.on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def json(self, value: Any) -> None:
+        """One JSON document on one line. Nothing in it can move a cursor."""
+        self.bytes(json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n")
+
+    def bytes(self, data: bytes) -> None:
+        """Bytes as they are."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+
+    def line(self, *parts: str | Cell) -> None:
+        """One line of text."""
+        _write("".join(self._shown(part) for part in parts) + "\n")
+
+    def flush(self) -> None:
+        """Hands over what was printed so far to whoever reads it."""
+        sys.stdout.flush()
+        sys.stdout.buffer.flush()
+
+    def _shown(self, part: str | Cell) -> str:
+        if isinstance(part, str):
+            return visible(part)
+        text = visible(part.text)
+        return click.style(text, **_STYLES[part.style]) if self.coloured and part.style else text
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, right: Sequence[str] = ()) -> None:
+        """A table; `right` names the columns of numbers."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        console = Console(
+            file=sys.stdout,
+            force_terminal=self.on_terminal,
+            color_system="auto" if self.coloured else None,
+            width=None if self.on_terminal else _WIDE,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+        table = Table(box=None, pad_edge=False, header_style="bold" if self.coloured else "")
+        for name in columns:
+            table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        for row in rows:
+            cells = [part if isinstance(part, Cell) else Cell(part, "") for part in row]
+            table.add_row(*(Text(visible(cell.text), _RICH.get(cell.style, "")) for cell in cells))
+        console.print(table)
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "good": {"fg": "green"},
+    "bad": {"fg": "red"},
+    "doubt": {"fg": "yellow", "bold": True},
+    "quiet": {"dim": True},
+    "strong": {"bold": True},
+}
+_RICH = {"good": "green", "bad": "red", "doubt": "bold yellow", "quiet": "dim", "strong": "bold"}
+
+_STATUS_STYLE = {
+    "succeeded": "good",
+    "failed": "bad",
+    "refused": "bad",
+    "in_doubt": "doubt",
+    "dispatched": "doubt",
+}
+
+
+def status_cell(status: str, reason: str | None = None) -> Cell:
+    """A status in its colour; a doubt stands out."""
+    doubtful = reason == "in_doubt"
+    return Cell(
+        status if reason is None else f"{status} ({reason})",
+        "doubt" if doubtful else _STATUS_STYLE.get(status, ""),
+    )
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)

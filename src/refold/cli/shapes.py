@@ -1,0 +1,54 @@
+"""Small conversions that several commands share: times for people and programs, page tokens, seqs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import UTC, datetime, timedelta
+
+from refold.cli.failures import BadToken
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def clock(moment: str | None) -> str:
+    """An ISO time as people read it: UTC, to the second; `-` when there is none."""
+    return "-" if moment is None else moment[:19].replace("T", " ")
+
+
+def moment(at: int) -> str:
+    """A time as ISO 8601 with Z, to the microsecond; one beyond the year 9999 stays the number that it is."""
+    try:
+        return (_EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except OverflowError:
+        return f"{at}us"
+
+
+def duration(milliseconds: float | None) -> str:
+    """A duration for people."""
+    if milliseconds is None:
+        return "-"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def page_token(position: str) -> str:
+    """A position in a list as the opaque token of the next page."""
+    return base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
+
+
+def page_position(token: str, prefix: str) -> str:
+    """The position in a token that `page_token` made. Raises BadToken."""
+    try:
+        position = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+    except (binascii.Error, ValueError):
+        position = ""
+    if not position.startswith(prefix):
+        raise BadToken(f"{token!r} is not a page token of this command.", token=token)
+    return position

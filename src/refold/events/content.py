@@ -1,7 +1,8 @@
 """Erasable bytes: content, views and blobs as they are stored, and part lists for requests that grow.
 
-A stored blob is `salt (16 bytes) | codec (1 byte) | payload`; its digest is the SHA-256 of exactly these bytes. The salt makes
-an erased "yes" unguessable from the digest that stays behind, and it is erased with the bytes because it is part of them.
+A stored blob is `salt (16 bytes) | codec (1 byte) | payload`; its digest is the SHA-256 of exactly these bytes. The
+salt makes an erased "yes" unguessable from the digest that stays behind, and it is erased with the bytes because it
+is part of them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     hash = SHA-256(header | type | actor | site | facts)
 
-The header is one fixed big-endian struct (`HEADER`); the four variable parts follow it, their lengths stand in it, so that no
-two different events have the same bytes. `docs/format.md` publishes the layout with test vectors; a verifier in another
-language needs nothing else.
+The header is one fixed big-endian struct (`HEADER`); the four variable parts follow it, their lengths stand in it, so
+that no two different events have the same bytes. `docs/format.md` publishes the layout with test vectors; a verifier
+in another language needs nothing else.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ class EventRow(NamedTuple):
 class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The redacted, erasable summary of an event's content, made once, at the write.
 
-    `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the facts (tool,
-    model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's key). `redacted`
-    holds the whole content with its secrets replaced, where the scan found any; otherwise the content is its own view.
+    `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the
+    facts (tool, model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's
+    key). `redacted` holds the whole content with its secrets replaced, where the scan found any; otherwise the
+    content is its own view.
     """
 
     input: str | None = None
@@ -139,8 +140,8 @@ def decode_view(data: bytes) -> View:
 class Event(msgspec.Struct, gc=False):
     """An event as folds and readers get it: decoded facts and view, content still closed.
 
-    `view` is `NO_VIEW` when the event has none or it was erased. `row` is the stored form, for whoever needs the exact bytes,
-    digests or hash; folds need none of it, and what is read for them alone has none.
+    `view` is `NO_VIEW` when the event has none or it was erased. `row` is the stored form, for whoever needs the
+    exact bytes, digests or hash; folds need none of it, and what is read for them alone has none.
     """
 
     seq: int

@@ -1,7 +1,8 @@
-"""Artifacts: results and inputs too large for a row. Up to 1 MiB they are blobs in the ledger, above that files beside it.
+"""Artifacts: results and inputs too large for a row. Up to 1 MiB they are blobs in the ledger, above that files
+beside it.
 
-A file is complete and on disk before the event that names it is committed: written under another name, synced, renamed, folder synced. Killed in
-between, it is an orphan that nothing refers to.
+A file is complete and on disk before the event that names it is committed: written under another name, synced,
+renamed, folder synced. Killed in between, it is an orphan that nothing refers to.
 """
 
 from __future__ import annotations

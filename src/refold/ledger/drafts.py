@@ -28,8 +28,8 @@ class Draft(msgspec.Struct, gc=False):
     """An event that is wanted: facts and content, and what its view says.
 
     `content` maps field names to values, or to part lists. `input`, `output` and `error` are the values that the view
-    summarises; `name`, `provider` and `ref` are texts (a tool's name, a foreign id) that the facts hold only as digests. All of
-    them are redacted here, at the write.
+    summarises; `name`, `provider` and `ref` are texts (a tool's name, a foreign id) that the facts hold only as
+    digests. All of them are redacted here, at the write.
     """
 
     facts: Facts

@@ -8,8 +8,8 @@ from refold.errors import RefoldError
 class Fenced(RefoldError):
     """Another process took the stream over, or wrote to it. This writer's uncommitted events were dropped.
 
-    Every commit compares the stream's head (seq, hash, epoch) with what the writer last knew. A process that was frozen past
-    its lease learns here that it was replaced; none of what it had in memory is merged or renumbered.
+    Every commit compares the stream's head (seq, hash, epoch) with what the writer last knew. A process that was
+    frozen past its lease learns here that it was replaced; none of what it had in memory is merged or renumbered.
     """
 
     code = "fenced"
@@ -98,7 +98,9 @@ class NewerSchema(RefoldError):
 
 
 class SchemaOutdated(RefoldError):
-    """The ledger's schema or its projections belong to other code than this. Events are safe; writing is refused until migrated."""
+    """The ledger's schema or its projections belong to other code than this. Events are safe; writing is refused
+    until migrated.
+    """
 
     code = "schema_outdated"
     exit_status = 6
@@ -178,7 +180,9 @@ class BeyondHead(RefoldError):
 
 
 class LedgerFailing(RefoldError):
-    """The disk under the ledger, or SQLite itself, reported an error. What was acknowledged is safe; nothing was half-written."""
+    """The disk under the ledger, or SQLite itself, reported an error. What was acknowledged is safe; nothing was
+    half-written.
+    """
 
     code = "ledger_failing"
     exit_status = 1

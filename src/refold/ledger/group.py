@@ -1,7 +1,8 @@
 """Group commit: writers that are ready in the same turn of the event loop share one commit.
 
-`barrier` is the output-commit rule: it returns when everything that its writer appended is durable, and nothing that depends on an event
-may leave the process before. Whatever nobody waits for is flushed in the background within `FLUSH_AFTER` seconds.
+`barrier` is the output-commit rule: it returns when everything that its writer appended is durable, and nothing that
+depends on an event may leave the process before. Whatever nobody waits for is flushed in the background within
+`FLUSH_AFTER` seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from refold.ledger.port import Outcome, Store, StreamBatch
+from refold.ledger.port import Lost, Outcome, Store, StreamBatch
 
 FLUSH_AFTER = 0.02
 
@@ -74,7 +75,13 @@ class GroupCommit:
             taken = [(writer, batch) for writer in writers if (batch := writer.take_batch()) is not None]
             if not taken:
                 return
-            outcomes = await self._store.commit([batch for _, batch in taken])
+            try:
+                outcomes = await self._store.commit([batch for _, batch in taken])
+            except Exception as error:
+                # A writer whose batch is neither committed nor lost would wait for ever.
+                for writer, _ in taken:
+                    writer.settle(Lost(error))
+                raise
             self.commits += 1
             for (writer, _), outcome in zip(taken, outcomes, strict=True):
                 writer.settle(outcome)

@@ -25,8 +25,9 @@ from refold.ledger.errors import BeyondHead, CaptureModeUnavailable, KeyConflict
 from refold.ledger.group import GroupCommit
 from refold.ledger.port import InboxItem
 from refold.ledger.sqlite.incarnation import LEASE
+from refold.ledger.sqlite.opening import open_store
 from refold.ledger.sqlite.reader import SqliteReader
-from refold.ledger.sqlite.store import SqliteStore, open_store
+from refold.ledger.sqlite.store import SqliteStore
 from refold.ledger.writer import StreamWriter
 from refold.projections import new_state
 from refold.projections.fingerprint import fingerprint
@@ -243,8 +244,8 @@ class ScopedLedger:
     async def follow(self, stream: Stream, after: int = 0) -> AsyncIterator[Event]:
         """The events after a position, then each further one as it is committed, until the stream is closed.
 
-        Reads the database and nothing else, so that a reader that comes late or comes back gets what it missed, once each.
-        Raises BeyondHead for a position that the stream has not reached.
+        Reads the database and nothing else, so that a reader that comes late or comes back gets what it missed, once
+        each. Raises BeyondHead for a position that the stream has not reached.
         """
         async with self.reader() as reader:
             found = await reader.head(stream)
@@ -274,7 +275,8 @@ async def open_ledger(
 ) -> Ledger:
     """Opens the ledger at `path` (a file, or `sqlite:///file`), or makes a new one when `create` is set.
 
-    `secrets` are values that no view may ever show. Raises LedgerMissing, NotALedger, NewerSchema, NetworkFileSystem and the like.
+    `secrets` are values that no view may ever show. Raises LedgerMissing, NotALedger, NewerSchema, NetworkFileSystem
+    and the like.
     """
     clock = clock or SystemClock()
     ids = ids or SystemIds(clock)

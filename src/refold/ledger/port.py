@@ -1,8 +1,9 @@
 """The ledger's port: what every store must do, and nothing about how.
 
-A `Store` is opened once a process. Everything about one tenant's workspace goes through its `ScopedStore`, which puts the scope into every
-look-up; there is no function that takes a run's id without a scope. Reading happens in a `Reader`: one consistent state of the whole ledger for
-as long as it is open. Writing happens in batches that `commit` makes durable, stream by stream, by compare-and-set on the head.
+A `Store` is opened once a process. Everything about one tenant's workspace goes through its `ScopedStore`, which puts
+the scope into every look-up; there is no function that takes a run's id without a scope. Reading happens in a
+`Reader`: one consistent state of the whole ledger for as long as it is open. Writing happens in batches that `commit`
+makes durable, stream by stream, by compare-and-set on the head.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ R = TypeVar("R", bound=Row)
 
 
 class StreamHead(NamedTuple):
-    """A stream as its head row shows it. `owner` is the incarnation that holds it, None when nobody does; `intact` is False
-    when the row is not what was written."""
+    """A stream as its head row shows it. `owner` is the incarnation that holds it, None when nobody does; `intact` is
+    False when the row is not what was written.
+    """
 
     stream: Stream
     head: Head
@@ -30,10 +32,11 @@ class StreamHead(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """A numbered blob of a run: a part of a growing request, or an artifact. `stored` is salted like all content; where the bytes are in a file, it is the salt alone.
+    """A numbered blob of a run: a part of a growing request, or an artifact. `stored` is salted like all content;
+    where the bytes are in a file, it is the salt alone.
 
-    `lookup` is the HMAC by which an equal part is found again, None for artifacts. `view` is its redacted form where the
-    scan found a secret in it.
+    `lookup` is the HMAC by which an equal part is found again, None for artifacts. `view` is its redacted form where
+    the scan found a secret in it.
     """
 
     number: int
@@ -45,7 +48,9 @@ class BlobRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A fold's open state at a seq of a stream, bound to the chain by the hash there and to the code by the fingerprint."""
+    """A fold's open state at a seq of a stream, bound to the chain by the hash there and to the code by the
+    fingerprint.
+    """
 
     seq: int
     hash: bytes

@@ -39,7 +39,9 @@ async def verify_run(scope: ScopedLedger, run_id: str) -> Proof:
 
 
 async def verify_all(ledger: Ledger, progress: Progress | None = None) -> Proof:
-    """Proves every stream in the ledger; rows that belong to no stream are bad too. Goes on after a bad stream, and names the first."""
+    """Proves every stream in the ledger; rows that belong to no stream are bad too. Goes on after a bad stream, and
+    names the first.
+    """
     try:
         heads, orphan = ledger.store.all_streams()
     except RefoldError as error:

@@ -1,8 +1,9 @@
 """Proof: every hash of a stream's chain, every stored byte under it, its head, blobs, artifacts and snapshots.
 
-It says where the record stops being what was committed: the first bad place, by stream and seq. Content that was erased on request is
-counted as redacted, not as broken; its digest is still under the chain. What it cannot find is a stream that was rewritten
-whole, head included, by somebody with write access to the file: that takes a list of heads kept elsewhere.
+It says where the record stops being what was committed: the first bad place, by stream and seq. Content that was
+erased on request is counted as redacted, not as broken; its digest is still under the chain. What it cannot find is a
+stream that was rewritten whole, head included, by somebody with write access to the file: that takes a list of heads
+kept elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _PARTS_MARK = b'"parts":{'
 
 
 class Bad(NamedTuple):
-    """A place where the record is not what was committed. `seq` 0: not at one event, but about the stream as a whole."""
+    """A place where the record is not what was committed. `seq` 0: not at one event, but about the stream
+    as a whole.
+    """
 
     stream: str
     seq: int
@@ -54,7 +57,9 @@ class Broken(Exception):
 
 
 async def verify_stream(reader: Reader, stream: Stream, files: ArtifactFiles | None = None) -> StreamReport:
-    """Proves one stream of the reader's scope, from its first event to its head. `files` None: artifact files are not read."""
+    """Proves one stream of the reader's scope, from its first event to its head. `files` None: artifact files are not
+    read.
+    """
     proof = _StreamProof(reader, Chain(scope_digest(reader.secret, reader.scope), stream), files)
     try:
         await proof.run()
@@ -109,7 +114,9 @@ class _StreamProof:
             raise Broken(self.seq + 1, f"the event cannot be read: {error.message}") from error
 
     def _check_page(self, rows: Sequence[EventRow], erased: bool) -> Broken | None:
-        """The hot loop: order, digests and hashes of a page. Written out flat because every event of a ledger goes through it."""
+        """The hot loop: order, digests and hashes of a page. Written out flat because every event of a ledger goes
+        through it.
+        """
         pack, digest_of = HEADER.pack, sha256
         scope, kind, ulid = self.chain.scope_digest, self.chain.stream.number, self.chain.stream.ulid
         previous, expected, redacted = self.hash, self.seq, self.redacted
@@ -203,7 +210,9 @@ class _StreamProof:
 
 
 class _BlobProof:
-    """Every blob of a run against its digest, and every event that names blobs against their leaves (32 bytes each in memory)."""
+    """Every blob of a run against its digest, and every event that names blobs against their leaves (32 bytes each in
+    memory).
+    """
 
     def __init__(self, reader: Reader, stream: Stream, files: ArtifactFiles | None) -> None:
         self._reader, self._stream, self._files = reader, stream, files
@@ -285,7 +294,9 @@ class _BlobProof:
             raise Broken(seq, f"the file of artifact {artifact} does not match its digest")
 
     def _check_parts(self, seq: int, name: str, parts: PartList) -> None:
-        """A list that extends the last one is checked from where that ended: a conversation of n turns costs n hashes."""
+        """A list that extends the last one is checked from where that ended: a conversation of n turns
+        costs n hashes.
+        """
         ranges = parts.ranges
         known = self._ranges
         if known and ranges[: len(known) - 1] == known[:-1] and len(ranges) >= len(known):

@@ -1,4 +1,6 @@
-"""The writer of one stream: assigns seq, time and hash in memory, folds, and hands finished batches to the group commit."""
+"""The writer of one stream: assigns seq, time and hash in memory, folds, and hands finished batches to the group
+commit.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _REMEMBERED_PARTS = 4096
 
 
 class Part(NamedTuple):
-    """A value stored as a numbered blob of its run. `shown` is the value with secrets replaced; `leaf` its digest in lists."""
+    """A value stored as a numbered blob of its run. `shown` is the value with secrets replaced; `leaf` its digest in
+    lists.
+    """
 
     number: int
     leaf: bytes
@@ -39,10 +43,11 @@ class Part(NamedTuple):
 
 
 class StreamWriter:
-    """The one writer of a stream. Made by `ScopedLedger`; an async context manager that commits and releases at its end.
+    """The one writer of a stream. Made by `ScopedLedger`; an async context manager that commits and releases at its
+    end.
 
-    Anything that makes a commit fail (`Fenced`, a full disk) drops all that this writer had in memory: it raises from then
-    on, and the stream is opened again to go on.
+    Anything that makes a commit fail (`Fenced`, a full disk) drops all that this writer had in memory: it raises from
+    then on, and the stream is opened again to go on.
     """
 
     def __init__(
@@ -114,8 +119,8 @@ class StreamWriter:
     def append(self, draft: Draft, *, delivers: str | None = None) -> Event:
         """Adds an event to the open batch and returns it; durable after the next `barrier`.
 
-        `delivers` is the key of the inbox item that this event turns into a fact. Raises StreamClosed, NotRecordable, BrokenFold,
-        InvalidTransition - and then nothing was added.
+        `delivers` is the key of the inbox item that this event turns into a fact. Raises StreamClosed, NotRecordable,
+        BrokenFold, InvalidTransition - and then nothing was added.
         """
         self.check()
         if self._closed:

@@ -1,7 +1,8 @@
 """The reducer fingerprint: which code folded a row or a snapshot.
 
-It is a digest of the sources of the folds and of the fact structs they read, without comment lines and blank lines. A version constant can be
-forgotten; bytecode differs between Python versions; the source says it all and hashes in under a millisecond.
+It is a digest of the sources of the folds and of the fact structs they read, without comment lines and blank lines. A
+version constant can be forgotten; bytecode differs between Python versions; the source says it all and hashes in
+under a millisecond.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The engine of all folds: a dispatch table from event types to handlers, a state of what is open, an outlet for rows.
 
-A handler is a plain function `(state, event) -> None`. It changes rows and calls `state.put(row)` for each one it made or changed; it does
-no I/O and opens no content. The same handlers serve the append's transaction, a rebuild, and the state at any seq: those
-differ only in what they do with the rows that were put.
+A handler is a plain function `(state, event) -> None`. It changes rows and calls `state.put(row)` for each one it
+made or changed; it does no I/O and opens no content. The same handlers serve the append's transaction, a rebuild, and
+the state at any seq: those differ only in what they do with the rows that were put.
 
-State holds what is open (see `docs/decisions/0004-projections.md`), so it stays small however long a run is, and a snapshot of it too.
+State holds what is open (see `docs/decisions/0004-projections.md`), so it stays small however long a run is, and a
+snapshot of it too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class BrokenFold(RefoldError):
 
 
 class OpenState(msgspec.Struct, omit_defaults=True):
-    """What is open in one stream: the part of a fold that later events may still change. This is what a snapshot holds."""
+    """What is open in one stream: the part of a fold that later events may still change. This is what a
+    snapshot holds.
+    """
 
     seq: int = 0
     run: RunRow | None = None
@@ -72,7 +75,7 @@ class FoldState:
 
     def broken(self, event: Event, what: str, identity: str) -> BrokenFold:
         return BrokenFold(
-            f"{event.type} at seq {event.seq} of {self.stream_name} refers to {what} {identity}, which is not open there.",
+            f"{event.type} at seq {event.seq} of {self.stream_name} refers to {what} {identity}, which is not open.",
             stream=self.stream_name,
             seq=event.seq,
             type=event.type,

@@ -1,4 +1,6 @@
-"""`tool_intents`: one row a logical effect, folded in the order of its own revisions across all streams that touch it."""
+"""`tool_intents`: one row a logical effect, folded in the order of its own revisions across all streams
+that touch it.
+"""
 
 from __future__ import annotations
 

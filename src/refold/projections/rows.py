@@ -1,7 +1,7 @@
 """The rows of the tables that people query: one struct a table, from which DDL, upserts, schemas and docs are made.
 
-`tenant_id` and `workspace_id` stand in front of every table's columns; the store adds them. Times are microseconds UTC, durations
-milliseconds, money decimal strings. A struct's `TABLE` says how it is stored.
+`tenant_id` and `workspace_id` stand in front of every table's columns; the store adds them. Times are microseconds
+UTC, durations milliseconds, money decimal strings. A struct's `TABLE` says how it is stored.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class StepRow(Row):
 
 
 class ToolCallRow(Row):
-    """One call site of a tool, pointing to its intent. `provider_call_id` is the model's own id of the call: never unique."""
+    """One call site of a tool, pointing to its intent. `provider_call_id` is the model's own id of the call: never
+    unique.
+    """
 
     TABLE = Table(
         "run_step_tool_calls",

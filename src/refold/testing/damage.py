@@ -28,7 +28,6 @@ from typing import Any
 import apsw
 
 # The names in these queries come from the schema of the damaged file and are quoted; they cannot be bound.
-# ruff: noqa: S608
 
 __all__ = ["Flip", "cut_tail", "file_flips", "flips", "indexes_of", "logical_digest", "swap_rows"]
 

@@ -34,7 +34,7 @@ class UnknownEvent(RefoldError):
 
     code: ClassVar[str] = "unknown_event"
     exit_status: ClassVar[int] = 2
-    remedy = "Read this ledger with the version of refold that wrote it, or a newer one; `refold verify` tells damage from age."
+    remedy = "Read it with the version of refold that wrote it, or a newer one; `refold verify` tells damage from age."
 
 
 F = TypeVar("F", bound=type[Facts])
@@ -106,7 +106,7 @@ class Catalog:
             return msgspec.convert(data, known.facts)
         except (msgspec.MsgspecError, UnicodeError, KeyError) as error:
             raise UnknownEvent(
-                f"Event {seq} of {stream}, a {name!r} of version {version}, has facts that do not fit its type: {error}.",
+                f"Event {seq} of {stream}, a {name!r} of version {version}, has facts that do not fit: {error}.",
                 stream=str(stream),
                 seq=seq,
                 type=name,

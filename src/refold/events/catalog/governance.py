@@ -21,7 +21,9 @@ class ApprovalRequested(Facts, frozen=True):
 
 @event("approval.decided")
 class ApprovalDecided(Facts, frozen=True):
-    """A person decided. `digest` is of what may run now, other than the requested one when it was edited. Content: comment."""
+    """A person decided. `digest` is of what may run now, other than the requested one when it was edited. Content:
+    comment.
+    """
 
     approval_id: str
     decision: Literal["approved", "rejected"]

@@ -65,7 +65,8 @@ class InferenceLost(Facts, frozen=True):
 
 @event("cost.recorded")
 class CostRecorded(Facts, frozen=True):
-    """One metered call. `amount` is a decimal in the currency's unit, None when no price is known - never zero for that.
+    """One metered call. `amount` is a decimal in the currency's unit, None when no price is known - never zero for
+    that.
 
     `source_ref` names what was metered and is unique in the scope. `pricing` is the version of the price table, or
     `source` when the amount was read from an import.

@@ -63,7 +63,9 @@ class ContextCompressed(Facts, frozen=True):
 
 @event("artifact.stored")
 class ArtifactStored(Facts, frozen=True):
-    """Bytes too large for a row. `digest` is over the stored, salted bytes (hex). Content: sha256 of the plain bytes, name."""
+    """Bytes too large for a row. `digest` is over the stored, salted bytes (hex). Content: sha256 of the plain bytes,
+    name.
+    """
 
     artifact_id: str
     kind: Literal["tool_result", "input", "output", "attachment"]

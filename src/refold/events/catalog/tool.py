@@ -1,7 +1,7 @@
 """Effects on the outside world. An intent is one logical effect; a call is one call site; attempts are events.
 
-Every event that touches an intent carries its gapless `revision`; the fold of `tool_intents` applies them in that order, whatever
-streams they stand in.
+Every event that touches an intent carries its gapless `revision`; the fold of `tool_intents` applies them in that
+order, whatever streams they stand in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Resolution = Literal["happened", "did_not_happen", "resend", "abandon"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """Who wants which effect: the identity of the intent and of the call. Digests are hex, keyed by the tenant's secret."""
+    """Who wants which effect: the identity of the intent and of the call. Digests are hex, keyed by the tenant's
+    secret.
+    """
 
     step_id: str
     tool: Name

@@ -1,7 +1,7 @@
 """One transaction for many streams: heads by compare-and-set, events, blobs, projections, snapshots, inbox.
 
-A savepoint a stream keeps one stream's conflict from its neighbours. When COMMIT itself fails, whether it took effect is not known: the
-connection is thrown away and the heads are read again.
+A savepoint a stream keeps one stream's conflict from its neighbours. When COMMIT itself fails, whether it took effect
+is not known: the connection is thrown away and the heads are read again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write_batches(connection: apsw.Connection, path: Path, batches: Sequence[Str
             outcome = Lost(_conflict(batch, error))
         except apsw.Error as error:
             if connection.getautocommit():
-                raise  # SQLite has rolled everything back; the caller starts again without this stream.
+                raise  # SQLite has rolled the whole transaction back: a full or failing disk is everybody's.
             outcome = Lost(translate(error, path))
         if isinstance(outcome, Lost):
             connection.execute("ROLLBACK TO stream")
@@ -69,7 +69,8 @@ def _write(connection: apsw.Connection, batch: StreamBatch, owner: int) -> int:
         connection.execute(_SNAPSHOT, (tenant, workspace, stream, *batch.snapshot))
         connection.execute(
             "DELETE FROM snapshots WHERE tenant_id = ?1 AND workspace_id = ?2 AND stream = ?3 AND seq NOT IN "
-            "(SELECT seq FROM snapshots WHERE tenant_id = ?1 AND workspace_id = ?2 AND stream = ?3 ORDER BY seq DESC LIMIT ?4)",
+            "(SELECT seq FROM snapshots WHERE tenant_id = ?1 AND workspace_id = ?2 AND stream = ?3 "
+            "ORDER BY seq DESC LIMIT ?4)",
             (tenant, workspace, stream, _KEEP_SNAPSHOTS),
         )
     for key, seq in batch.delivered:
@@ -122,7 +123,8 @@ def write_rows(
 
 def _fenced(batch: StreamBatch, previous: Head, head: Head) -> Fenced:
     return Fenced(
-        f"{batch.stream} was taken over or written by another process; events {previous.seq + 1} to {head.seq} were dropped.",
+        f"{batch.stream} was taken over or written by another process; "
+        f"events {previous.seq + 1} to {head.seq} were dropped.",
         stream=str(batch.stream),
         first_dropped=previous.seq + 1,
         last_dropped=head.seq,
@@ -141,12 +143,10 @@ def _conflict(batch: StreamBatch, error: apsw.ConstraintError) -> RefoldError:
     )
 
 
-def resolve(connection: apsw.Connection, batches: Sequence[StreamBatch]) -> list[str]:
-    """After a COMMIT that failed: for each batch `committed`, `absent` (the same bytes can be appended again) or `fenced`."""
-    return [_fate(heads.find(connection, batch.scope, batch.stream), batch) for batch in batches]
-
-
-def _fate(row: HeadRow | None, batch: StreamBatch) -> str:
+def fate(row: HeadRow | None, batch: StreamBatch) -> str:
+    """What a head row says of a batch whose COMMIT failed: `committed`, `absent` (the same bytes can be appended
+    again) or `fenced`.
+    """
     if row is None:
         return "absent" if batch.stream_no is None else "fenced"
     if row.head == batch.head:

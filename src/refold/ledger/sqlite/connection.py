@@ -127,7 +127,9 @@ def check_place(path: Path) -> None:
 
 
 def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that holds `path`, by a text in the form of /proc/self/mountinfo; empty if unknown."""
+    """The type of the file system that holds `path`, by a text in the form of /proc/self/mountinfo; empty
+    if unknown.
+    """
     place = os.path.realpath(path.parent)
     best, kind = "", ""
     for line in mounts.splitlines():

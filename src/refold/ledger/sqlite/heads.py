@@ -82,11 +82,14 @@ def insert(connection: apsw.Connection, row: HeadRow) -> HeadRow:
 
 
 def replace(connection: apsw.Connection, old: HeadRow, new: HeadRow) -> bool:
-    """Compare-and-set: puts `new` where the head still has `old`'s seq, hash, epoch and owner. False: somebody else was there."""
+    """Compare-and-set: puts `new` where the head still has `old`'s seq, hash, epoch and owner. False: somebody else
+    was there.
+    """
     sealed = new.sealed()
     connection.execute(
         "UPDATE stream_heads SET seq = ?, hash = ?, epoch = ?, owner = ?, closed = ?, erased = ?, row_digest = ? "
-        "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? AND seq = ? AND hash = ? AND epoch = ? AND owner IS ?",
+        "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? "
+        "AND seq = ? AND hash = ? AND epoch = ? AND owner IS ?",
         (
             *sealed[4:],
             old.tenant_id,

@@ -26,20 +26,20 @@ class Incarnation:
         self._lease_until = 0
 
     def register(self, connection: apsw.Connection) -> int:
-        """This process's number, in the transaction that is open; made on first use, its lease renewed when a third is gone."""
+        """This process's number, in the transaction that is open; made on first use, its lease renewed when a third
+        is gone.
+        """
         now = self._clock.since_boot()
         if self.number is None:
             self._sweep(connection)
             self.number = self._free_number(connection)
+        if self._lease_until - now < LEASE * 2 // 3:
             self._lease_until = now + LEASE
+            # Also when it was registered before: that transaction may have been rolled back.
             connection.execute(
-                "INSERT INTO incarnations VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO incarnations VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (number) DO UPDATE SET lease_until = excluded.lease_until",
                 (self.number, self._boot, os.getpid(), self._clock.now(), self._lease_until),
-            )
-        elif self._lease_until - now < LEASE * 2 // 3:
-            self._lease_until = now + LEASE
-            connection.execute(
-                "UPDATE incarnations SET lease_until = ? WHERE number = ?", (self._lease_until, self.number)
             )
         return self.number
 
@@ -50,8 +50,8 @@ class Incarnation:
     def is_dead(self, connection: apsw.Connection, number: int) -> str | None:
         """Why another incarnation counts as dead, or None while it may still write.
 
-        Dead for certain: other boot, or nobody holds its byte of the lock file. Expired: alive, frozen past its lease; the
-        epoch fences it when it thaws.
+        Dead for certain: other boot, or nobody holds its byte of the lock file. Expired: alive, frozen past its
+        lease; the epoch fences it when it thaws.
         """
         if number == self.number:
             return None

@@ -67,7 +67,9 @@ async def runs_page(
         )
         values += reader.scope
     with translated(reader.path):
-        rows: list[Any] = reader.connection.execute(f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit)).fetchall()
+        rows: list[Any] = reader.connection.execute(
+            f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit)
+        ).fetchall()
     return [Listed(*row) for row in rows]
 
 

@@ -1,11 +1,12 @@
 """The lock file beside a ledger: the writers' turnstile, and proof of who is alive.
 
-All locks are byte ranges of one file (`<ledger>-lock`), as POSIX record locks: the kernel drops them when their process dies, however it
-dies, and a forked child does not get them. They belong to the process and not to the descriptor, and closing *any* descriptor
-of the file drops them all - hence one object a process and file, kept in a registry.
+All locks are byte ranges of one file (`<ledger>-lock`), as POSIX record locks: the kernel drops them when their
+process dies, however it dies, and a forked child does not get them. They belong to the process and not to the
+descriptor, and closing *any* descriptor of the file drops them all - hence one object a process and file, kept in a
+registry.
 
-Turnstile: take A, take B, let A go; write; let B go. Who holds A is next, so a writer that comes back at once queues behind it instead
-of overtaking (with one lock it would win nearly always, with SQLite's busy handler others starve).
+Turnstile: take A, take B, let A go; write; let B go. Who holds A is next, so a writer that comes back at once queues
+behind it instead of overtaking (with one lock it would win nearly always, with SQLite's busy handler others starve).
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class LockFile:
             self.leave()
 
     def try_live(self, incarnation: int) -> bool:
-        """Takes the byte that proves this incarnation alive, until `die` or the end of the process. False: it is taken."""
+        """Takes the byte that proves this incarnation alive, until `die` or the end of the process.
+        False: it is taken.
+        """
         if incarnation in self._mine:
             return False
         try:
@@ -131,7 +134,8 @@ def open_lock_file(path: str) -> LockFile:
 
 
 def _forget_after_fork() -> None:
-    # The child holds none of the locks. Its copies of the descriptors are left alone: what closes them is the parent's affair.
+    # The child holds none of the locks. Its copies of the descriptors are left alone: what closes them is the
+    # parent's affair.
     global _registry_lock
     _registry.clear()
     _registry_lock = threading.Lock()

@@ -24,8 +24,8 @@ R = TypeVar("R", bound=Row)
 
 _RANGE = " FROM events WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
 _WHOLE = (
-    "SELECT seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, content_digest, content, "
-    "view_digest, view, hash" + _RANGE
+    "SELECT seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, "
+    "content_digest, content, view_digest, view, hash" + _RANGE
 )
 _FOLDING = "SELECT seq, type, version, recorded_at, occurred_at, actor, site, facts, view" + _RANGE
 
@@ -95,7 +95,8 @@ class SqliteReader:
         with translated(self._pool.path):
             rows = query(
                 self.connection,
-                "SELECT run_id FROM runs WHERE tenant_id = ? AND workspace_id = ? AND run_id >= ? AND run_id < ? LIMIT 2",
+                "SELECT run_id FROM runs WHERE tenant_id = ? AND workspace_id = ? AND run_id >= ? AND run_id < ? "
+                "LIMIT 2",
                 (*self.scope, prefix, prefix + "\x7f"),
             )
         return [row[0] for row in rows]

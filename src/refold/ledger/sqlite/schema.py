@@ -99,7 +99,8 @@ def create(connection: apsw.Connection, clock: Clock, ids: Ids) -> None:
     """Makes an empty database a ledger, in the transaction that is open."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(
-        "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)"
+        "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, "
+        "applied_at INTEGER NOT NULL)"
     )
     for step in migrations():
         _apply(connection, step, clock)

@@ -1,0 +1,139 @@
+"""This process's access to one ledger file: its writing connection and its turn, its readers, its place among other
+processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from refold.clock import Clock
+from refold.ledger.errors import LedgerFailing
+from refold.ledger.sqlite import schema
+from refold.ledger.sqlite.connection import connect, translated
+from refold.ledger.sqlite.incarnation import Incarnation
+from refold.ledger.sqlite.lockfile import open_lock_file
+from refold.ledger.sqlite.reader import ReaderPool
+
+T = TypeVar("T")
+
+# Connections of a forked parent: closing them in the child would run SQLite's clean-up on the parent's files.
+_inherited: list[Any] = []
+
+
+class Access:
+    """Connections, locks and incarnation of one process. A forked child gets its own at the first use of
+    any of them.
+    """
+
+    def __init__(self, path: Path, clock: Clock, vfs: str | None) -> None:
+        self.path = path
+        self._clock = clock
+        self._vfs = vfs
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = open_lock_file(str(self.path))
+        self._incarnation = Incarnation(self._lock, self._clock)
+        self._pool = ReaderPool(self.path, lambda: connect(self.path, self._vfs, write=False))
+        self._thread: ThreadPoolExecutor | None = None
+        self._writing: apsw.Connection | None = None
+
+    def here(self) -> Access:
+        """This object, once it is certain that what it holds belongs to this process and not to a forked parent."""
+        if self._pid != os.getpid():
+            _inherited.extend((self._writing, self._thread, self._lock, *self._pool.abandon()))
+            self._begin()
+        return self
+
+    @property
+    def pool(self) -> ReaderPool:
+        return self.here()._pool
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.here()._incarnation
+
+    def writer(self) -> apsw.Connection:
+        """The writing connection; whoever uses it has the turn. Raises SchemaOutdated and the like when it is first
+        opened.
+        """
+        if self._writing is None:
+            connection = connect(self.path, self._vfs, write=True)
+            schema.require_current(connection, self.path)
+            self._writing = connection
+        return self._writing
+
+    def drop_writer(self) -> None:
+        """Gives up the writing connection, whatever state it is in."""
+        if self._writing is not None:
+            connection, self._writing = self._writing, None
+            try:
+                connection.close(True)
+            except apsw.Error as error:
+                raise LedgerFailing(f"The connection to {self.path.name} cannot be closed: {error}.") from error
+
+    def try_turn(self) -> bool:
+        return self._lock.try_turn()
+
+    def take_turn(self) -> None:
+        self._lock.take_turn()
+
+    def leave_turn(self) -> None:
+        self._lock.leave()
+
+    def in_turn(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs `work` in a write transaction of its own, in this process's turn."""
+        self.here()
+        with self._lock.turn(), translated(self.path):
+            connection = self.writer()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                self._incarnation.rolled_back()
+                if not connection.getautocommit():
+                    connection.execute("ROLLBACK")
+                raise
+        return result
+
+    async def threaded(self, work: Callable[[], T]) -> T:
+        """Runs `work` on the one writing thread, so that waiting for the turn does not stop the event loop."""
+        self.here()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="refold-writer")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A read transaction on a connection of the pool."""
+        connection = self.pool.take()
+        try:
+            with translated(self.path):
+                connection.execute("BEGIN")
+                yield connection
+        finally:
+            self._pool.give(connection)
+
+    def close(self) -> None:
+        """Closes every connection and lets go of every lock."""
+        self.here()
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
+        with self._lock.turn():
+            self._pool.close()
+            if self._writing is not None:
+                self._writing.close()
+                self._writing = None
+        self._incarnation.end()
+        self._lock.close()

@@ -1,0 +1,77 @@
+"""Opening a ledger file, or making a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from refold.clock import Clock
+from refold.events.catalog import CATALOG, Catalog
+from refold.ids import Ids
+from refold.ledger.sqlite import schema
+from refold.ledger.sqlite.connection import (
+    BUSY_MILLISECONDS,
+    PAGE_SIZE,
+    check_place,
+    connect,
+    must_exist,
+    query,
+    translated,
+)
+from refold.ledger.sqlite.lockfile import open_lock_file
+from refold.ledger.sqlite.store import SqliteStore
+
+
+def open_store(
+    path: Path, clock: Clock, ids: Ids, *, create: bool, vfs: str | None = None, catalog: Catalog = CATALOG
+) -> SqliteStore:
+    """Opens a ledger, or makes one where there is none and `create` is set. Raises typed errors and leaves other
+    files alone.
+    """
+    check_place(path)
+    if create and not path.exists():
+        _make(path, clock, ids, vfs)
+    must_exist(path)
+    if _is_unfinished(path, vfs) and create:
+        _make(path, clock, ids, vfs)
+    probe = connect(path, vfs, write=False)
+    try:
+        with translated(path):
+            schema.check(probe, path)
+    finally:
+        probe.close()
+    return SqliteStore(path, clock, ids, vfs=vfs, catalog=catalog)
+
+
+def _is_unfinished(path: Path, vfs: str | None) -> bool:
+    """Whether the file is a database without a single table: somebody was killed while making it."""
+    if path.stat().st_size == 0:
+        return True
+    probe = connect(path, vfs, write=False)
+    try:
+        with translated(path):
+            return schema.is_empty(probe)
+    finally:
+        probe.close()
+
+
+def _make(path: Path, clock: Clock, ids: Ids, vfs: str | None) -> None:
+    with translated(path):
+        lock = open_lock_file(str(path))
+    try:
+        with lock.turn(), translated(path):
+            connection = apsw.Connection(str(path), vfs=vfs)
+            try:
+                connection.set_busy_timeout(BUSY_MILLISECONDS)
+                connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+                query(connection, "PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                if schema.is_empty(connection):  # Otherwise another process made it while this one waited.
+                    schema.create(connection, clock, ids)
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+    finally:
+        lock.close()

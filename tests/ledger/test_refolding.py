@@ -8,7 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from refold.events.catalog import run, tool
+from refold.events.catalog import governance, run, tool
+from refold.events.identity import Stream
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import LedgerDamaged
 from refold.ledger.ledger import ScopedLedger, open_ledger
@@ -123,3 +124,19 @@ def test_catching_up_folds_only_what_came_since(tmp_path: Path) -> None:
             read.close()
 
     asyncio.run(write())
+
+
+def test_a_stream_whose_intents_went_on_elsewhere_can_be_opened_and_written_again(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with await open_ledger(tmp_path / "l.db") as ledger:
+            scope = ledger.scope()
+            run_id = await rich_run(scope, Markers(4), closed=False, big=False)
+            await annex_facts(scope, run_id, Markers(5))
+            async with await scope.writer(Stream.annex(run_id)) as annex:
+                annex.append(Draft(governance.FeedbackAdded(feedback_id="fb_2", source="person")))
+            async with await scope.writer(Stream.run(run_id)) as writer:
+                assert writer.state.open.intents == {}
+                writer.append(Draft(run.RunSucceeded()))
+
+    asyncio.run(write())
+    assert rebuilt_rows(tmp_path / "l.db") == stored_rows(tmp_path / "l.db")

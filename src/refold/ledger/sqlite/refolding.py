@@ -11,7 +11,7 @@ more, a revision is missing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.reader import FOLD_COLUMNS, decode_for_fold
 from refold.ledger.sqlite.schema import columns, create_table, upsert
 from refold.projections import ROWS, BrokenFold, FoldState, Row, fold, freeze, new_state, thaw
+from refold.projections.intents import is_closed
 from refold.projections.rows import IntentRow
 
 PLACES = "refolding_places"
@@ -240,20 +241,47 @@ def refold_stream(
     For a stream whose views were erased. An intent may have gone on in other streams since, so its row in `table` is
     kept but for the one field that a view decides: the tool's name, which came from the event that made the intent.
     """
-    touching = intent_events(catalog)
     while state.open.seq < head.seq:
-        named_again: list[Row] = []
-        for event in events_after(read, head, state.open.seq, catalog):
-            stored = None
-            if event.type in touching:
-                stored = stored_intent(intents, state.ref.scope, event.facts.intent_id, table)
-                _step_back(state, event, stored)
-            fold(state, (event,))
-            if stored is not None and event.facts.revision == 1:
-                stored.tool = state.open.intents[stored.intent_id].tool
-                named_again.append(stored)
+        events = events_after(read, head, state.open.seq, catalog)
+        named_again = fold_alone(state, events, intents, catalog, table)
         yield [row for row in state.take() if not isinstance(row, IntentRow)] + named_again
     state.open.intents.clear()  # What was stepped back is no state to go on from.
+
+
+def fold_alone(
+    state: FoldState,
+    events: Iterable[Event],
+    intents: apsw.Connection,
+    catalog: Catalog = CATALOG,
+    table: str = IntentRow.TABLE.name,
+) -> list[Row]:
+    """Folds events of one stream without the others that touch its intents: those are stepped back from how they stand.
+
+    The rows of intents that this puts are not to be stored. Returned are the stored rows of those that the events made,
+    with the tool's name as the events have it now.
+    """
+    touching = intent_events(catalog)
+    named_again: list[Row] = []
+    for event in events:
+        stored = None
+        if event.type in touching:
+            stored = stored_intent(intents, state.ref.scope, event.facts.intent_id, table)
+            _step_back(state, event, stored)
+        fold(state, (event,))
+        if stored is not None and event.facts.revision == 1:
+            stored.tool = state.open.intents[stored.intent_id].tool
+            named_again.append(stored)
+    return named_again
+
+
+def take_up_intents(state: FoldState, connection: apsw.Connection) -> None:
+    """Puts every open intent of a state to where it stands now, whatever streams brought it there."""
+    for intent_id in list(state.open.intents):
+        row = stored_intent(connection, state.ref.scope, intent_id, IntentRow.TABLE.name)
+        if row is None or is_closed(row):
+            del state.open.intents[intent_id]
+        else:
+            state.open.intents[intent_id] = row
 
 
 def _step_back(state: FoldState, event: Event, stored: IntentRow | None) -> None:

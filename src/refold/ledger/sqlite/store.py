@@ -28,7 +28,8 @@ from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.incarnation import Incarnation
 from refold.ledger.sqlite.lockfile import open_lock_file
 from refold.ledger.sqlite.reader import ReaderPool, SqliteReader
-from refold.projections import FoldState, fold, new_state
+from refold.ledger.sqlite.refolding import fold_alone, take_up_intents
+from refold.projections import FoldState, new_state
 from refold.projections.fingerprint import fingerprint
 from refold.projections.rows import IntentRow
 
@@ -408,8 +409,9 @@ async def load(reader: SqliteReader, stream: Stream) -> FoldState:
         page = await reader.folding(stream, state.open.seq, limit=_PAGE)
         if not page:
             break
-        fold(state, page)
+        fold_alone(state, page, reader.connection)
         state.take()
+    take_up_intents(state, reader.connection)
     return state
 
 

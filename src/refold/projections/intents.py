@@ -26,8 +26,13 @@ def touched(state: FoldState, event: Event) -> None:
         )
     apply(row, event, state.run_id)
     state.put(row)
-    if row.status in _CLOSED or (row.observed and row.status == "failed"):
+    if is_closed(row):
         del state.open.intents[facts.intent_id]
+
+
+def is_closed(row: IntentRow) -> bool:
+    """Whether nothing more can happen to the intent: it succeeded, or its failure was seen from outside."""
+    return row.status in _CLOSED or (row.observed and row.status == "failed")
 
 
 def _new(state: FoldState, event: Event, claim: Claim) -> IntentRow:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from refold import seam
 from refold.events.catalog.steps import ArtifactStored
@@ -101,7 +101,7 @@ class StoredArtifact(NamedTuple):
     size_bytes: int
 
 
-async def store_artifact(
+def artifact_draft(
     writer: StreamWriter,
     files: ArtifactFiles,
     data: bytes,
@@ -113,8 +113,8 @@ async def store_artifact(
     step_id: str | None = None,
     tool_call_id: str | None = None,
     occurred_at: int | None = None,
-) -> StoredArtifact:
-    """Keeps `data` byte for byte and appends `artifact.stored`; durable with the writer's next barrier."""
+) -> Draft:
+    """Keeps `data` byte for byte and returns the event that names it, for whoever appends it together with others."""
     number = writer.next_blob
     digest_of_plain = sha256(data).hexdigest()
     view = writer.redacted_text(data) if type_ != "binary" else None
@@ -129,26 +129,26 @@ async def store_artifact(
         # The salt stays in the ledger: the file alone proves nothing, and erasing the row makes its digest unguessable.
         row = BlobRow(number, None, sha256(salt + data).digest(), salt, view_digest, view_bytes)
     writer.blob(row)
-    writer.append(
-        Draft(
-            ArtifactStored(
-                artifact_id,
-                kind,
-                type_,
-                mime,
-                len(data),
-                leaf(row.digest, row.view_digest).hex(),
-                number,
-                "blob" if len(data) <= IN_LEDGER else "file",
-                step_id,
-                tool_call_id,
-            ),
-            content={"sha256": digest_of_plain},
-            ref=digest_of_plain,
-            occurred_at=occurred_at,
-        )
+    facts = ArtifactStored(
+        artifact_id,
+        kind,
+        type_,
+        mime,
+        len(data),
+        leaf(row.digest, row.view_digest).hex(),
+        number,
+        "blob" if len(data) <= IN_LEDGER else "file",
+        step_id,
+        tool_call_id,
     )
-    return StoredArtifact(artifact_id, len(data))
+    return Draft(facts, content={"sha256": digest_of_plain}, ref=digest_of_plain, occurred_at=occurred_at)
+
+
+async def store_artifact(writer: StreamWriter, files: ArtifactFiles, data: bytes, **about: Any) -> StoredArtifact:
+    """Keeps `data` as `artifact_draft` does and appends `artifact.stored`; durable with the writer's next barrier."""
+    draft = artifact_draft(writer, files, data, **about)
+    writer.append(draft)
+    return StoredArtifact(about["artifact_id"], len(data))
 
 
 def open_artifact(row: ArtifactRow, blob: BlobRow | None, files: ArtifactFiles) -> bytes:
@@ -189,4 +189,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-__all__ = ["INLINE", "IN_LEDGER", "ArtifactFiles", "StoredArtifact", "open_artifact", "store_artifact"]
+__all__ = [
+    "INLINE",
+    "IN_LEDGER",
+    "ArtifactFiles",
+    "StoredArtifact",
+    "artifact_draft",
+    "open_artifact",
+    "store_artifact",
+]

@@ -150,6 +150,10 @@ class Reader(Protocol):
 
     async def blobs(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[BlobRow]: ...
 
+    async def leaves(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[tuple[int, bytes]]:
+        """Numbers of a run's blobs, and what stands for each in part lists; their bytes are not read."""
+        ...
+
     async def rows(
         self,
         table: type[R],

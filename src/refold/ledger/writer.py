@@ -83,7 +83,9 @@ class StreamWriter:
         self._events: list[EventRow] = []
         self._blobs: list[BlobRow] = []
         self._delivered: list[tuple[str, int]] = []
-        self._parts: OrderedDict[bytes, Part] = OrderedDict()
+        # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
+        self._parts: OrderedDict[bytes, tuple[int, bytes, Any]] = OrderedDict()
+        self._knows_all_parts = head.seq == 0
         self._closed = closed
         self._error: Exception | None = None
         self._released = False
@@ -182,26 +184,26 @@ class StreamWriter:
         known = self._parts.get(lookup)
         if known is not None:
             self._parts.move_to_end(lookup)
-            return known
-        shown, view, view_digest = value, None, None
+            return Part(known[0], known[1], value if known[2] is None else known[2])
+        shown, view, view_digest = None, None, None
         if self._redactor.suspicious(encoded):
             redacted, count = redact_json(self._redactor, encoded)
             if count:
                 shown = json.loads(redacted)
                 view, view_digest = seal(redacted, self._ids.random(16))
         found = None
-        if self._stream_no is not None and self._durable.seq:
+        if self._stream_no is not None and not self._knows_all_parts:
             found = await self._store.find_part(self._stream_no, self.scope, lookup)
         if found is not None:
-            part = Part(found[0], found[1], shown)
+            number, proof = found
         else:
             stored, digest = seal(encoded, self._ids.random(16))
-            part = Part(self._next_blob, leaf(digest, view_digest), shown)
-            self._add_blob(BlobRow(self._next_blob, lookup, digest, stored, view_digest, view))
-        self._parts[lookup] = part
+            number, proof = self._next_blob, leaf(digest, view_digest)
+            self._add_blob(BlobRow(number, lookup, digest, stored, view_digest, view))
+        self._parts[lookup] = (number, proof, shown)
         if len(self._parts) > _REMEMBERED_PARTS:
             self._forget_committed_parts()
-        return part
+        return Part(number, proof, value if shown is None else shown)
 
     def salt(self) -> bytes:
         """A fresh salt."""
@@ -305,6 +307,7 @@ class StreamWriter:
 
     def _forget_committed_parts(self) -> None:
         # A part in the open batch is not yet in the store; it must stay until it is.
+        self._knows_all_parts = False
         uncommitted = {row.lookup for row in self._blobs}
         for lookup in list(self._parts)[: _REMEMBERED_PARTS // 2]:
             if lookup not in uncommitted:

@@ -13,6 +13,7 @@ from refold.events.catalog import Catalog
 from refold.events.content import unseal
 from refold.events.envelope import NO_VIEW, Event, EventRow, decode_view
 from refold.events.identity import Scope, Stream
+from refold.ledger.blobs import leaf
 from refold.ledger.port import BlobRow, InboxItem, Snapshot, StreamHead
 from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.connection import query, translated
@@ -138,6 +139,15 @@ class SqliteReader:
             "WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
         )
         return [BlobRow(*row) for row in self._range(sql, stream, after, None, limit)]
+
+    async def leaves(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[tuple[int, bytes]]:
+        """Numbers of a run's blobs, and what stands for each in part lists; their bytes are not read."""
+        sql = (
+            "SELECT number, digest, view_digest FROM blobs "
+            "WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
+        )
+        rows = self._range(sql, stream, after, None, limit)
+        return [(number, leaf(digest, view_digest)) for number, digest, view_digest in rows]
 
     async def rows(
         self,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from refold.events.content import ContentDamaged
 from refold.events.identity import Scope, Stream
 
 FORMAT = 1
@@ -134,7 +135,11 @@ def encode_view(view: View) -> bytes:
 
 
 def decode_view(data: bytes) -> View:
-    return _VIEW_DECODER.decode(data)
+    """Opens a view's payload. Raises ContentDamaged."""
+    try:
+        return _VIEW_DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ContentDamaged(f"A stored view cannot be read: {error}.") from error
 
 
 class Event(msgspec.Struct, gc=False):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from refold.events.content import ContentDamaged
 from refold.events.identity import Scope, Stream
 
 FORMAT = 1
@@ -111,8 +112,8 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the
     facts (tool, model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's
-    key). `redacted` holds the whole content with its secrets replaced, where the scan found any; otherwise the
-    content is its own view.
+    key). `redacted` holds the whole content with its secrets replaced, where the scan found any; where it
+    is empty, the content is its own view.
     """
 
     input: str | None = None
@@ -121,7 +122,7 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str | None = None
     provider: str | None = None
     ref: str | None = None
-    redacted: msgspec.Raw | None = None
+    redacted: msgspec.Raw = msgspec.Raw()
 
 
 NO_VIEW = View()
@@ -134,7 +135,11 @@ def encode_view(view: View) -> bytes:
 
 
 def decode_view(data: bytes) -> View:
-    return _VIEW_DECODER.decode(data)
+    """Opens a view's payload. Raises ContentDamaged."""
+    try:
+        return _VIEW_DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ContentDamaged(f"A stored view cannot be read: {error}.") from error
 
 
 class Event(msgspec.Struct, gc=False):

@@ -95,7 +95,8 @@ def _line(out: Output, event: Event) -> None:
 def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
     """Write events as JSON Lines.
 
-    Each line is {schema_version, record_type, record}. Redacted views, never exact content. A run's annex follows the run.
+    Each line is {schema_version, record_type, record}. Redacted views, never exact content.
+    A run's annex follows the run.
 
     A read of the record: nothing runs, costs nothing.
     """

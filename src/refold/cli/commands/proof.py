@@ -23,7 +23,9 @@ BROKEN = 7
 def verify(cli: Cli, run: str | None, everything: bool) -> int:
     """Prove that nothing was changed.
 
-    A run with its annex, or the whole ledger: order, hashes, content, artifacts. Ends with status 7 and the first bad place when it is not.
+    A run with its annex, or the whole ledger: order, hashes, content, artifacts.
+
+    Ends with status 7 and the first bad place when it is not.
     """
     if run is not None and everything:
         raise click.UsageError("Name a run, or say --all; not both.")

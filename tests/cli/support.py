@@ -54,7 +54,7 @@ def on_ledger(path: Path, work: Callable[[Ledger], Awaitable[Any]]) -> Any:
 async def record_run(
     ledger: Ledger, scope: str = "default/default", key: str | None = None, text: str = "hello"
 ) -> str:
-    """A session with a priced and an unpriced inference, an answered call, a doubt and an artifact; as an import leaves it."""
+    """A session as an import leaves it: a priced and an unpriced inference, an answered call, a doubt, an artifact."""
     ids = ledger.ids
     created = run.RunCreated(workflow="support", effect_domain="d", lineage_root="r", origin="imported")
     writer = await ledger.scope(scope).create(Draft(created, content={"input": text}, input=text), key=key)
@@ -97,13 +97,8 @@ async def record_run(
 def process(*args: str, environment: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen[bytes]:
     """The program as a process of its own."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
-    return subprocess.Popen(
-        [sys.executable, "-m", "refold.cli.main", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environ,
-        **settings,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
+    return subprocess.Popen([sys.executable, "-m", "refold.cli.main", *args], env=environ, **streams)
 
 
 def finished(started: subprocess.Popen[bytes]) -> Answer:

@@ -11,6 +11,8 @@ from tests.cli.support import HOSTILE, on_ledger, record_run
 
 RUN = "RUN"  # Replaced by the sample's run.
 RUN_KEYS = "run_id workflow status reason started_at head_seq source_run_id attempt_no charges"
+EVENT_KEYS = {"seq", "type", "version", "recorded_at", "step_id", "data", "hash"}
+CALL_KEYS = {"id", "run_id", "tool", "status", "attempts", "idempotency_key", "dispatched_at"}
 
 READING = {
     "runs": (("runs",), "runs next"),
@@ -24,9 +26,7 @@ READING = {
 
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("name", list(READING))
-def test_a_reading_command_answers_with_its_keys_and_status_0(
-    sample: Sample, call: Call, name: str, where: str
-) -> None:
+def test_a_reading_command_answers_with_its_keys(sample: Sample, call: Call, name: str, where: str) -> None:
     args, keys = READING[name]
     args = tuple(sample.run_id if each == RUN else each for each in args)
     answer = call("--json", *args) if where == "before" else call(*args, "--json")
@@ -61,9 +61,7 @@ def test_runs_tell_status_charges_and_what_has_no_price(sample: Sample, call: Ca
 def test_events_are_one_object_a_line_after_the_given_seq(sample: Sample, call: Call) -> None:
     everything = call("events", sample.run_id, "--json").lines
     assert [event["seq"] for event in everything] == list(range(1, len(everything) + 1))
-    assert all(
-        set(event) >= set(["seq", "type", "version", "recorded_at", "step_id", "data", "hash"]) for event in everything
-    )
+    assert all(set(event) >= EVENT_KEYS for event in everything)
     assert call("events", sample.run_id, "--json", "--after", "4").lines == everything[4:]
     head = everything[-1]["seq"]
     assert call("events", sample.run_id, "--json", "--after", str(head)).out == ""
@@ -71,7 +69,7 @@ def test_events_are_one_object_a_line_after_the_given_seq(sample: Sample, call: 
 
 def test_a_doubt_is_listed_and_said_in_words(sample: Sample, call: Call) -> None:
     (doubt,) = call("tool-calls", "--status", "in_doubt", "--json").json["tool_calls"]
-    assert set(doubt) >= set(["id", "run_id", "tool", "status", "attempts", "idempotency_key", "dispatched_at"])
+    assert set(doubt) >= CALL_KEYS
     assert doubt["run_id"] == sample.run_id
     for args in (("tool-calls",), ("show", sample.run_id)):
         assert "we do not know whether it happened" in call(*args).out

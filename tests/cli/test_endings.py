@@ -85,12 +85,7 @@ def test_a_beginning_of_an_id_names_a_run_while_it_is_unique(sample: Sample, cal
 def test_a_reader_that_goes_away_ends_the_command_quietly(sample: Sample) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    started = subprocess.Popen(
-        [sys.executable, "-m", "refold.cli.main", "events", sample.run_id],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    started = process("events", sample.run_id, stdout=writing)
     os.close(writing)
     assert (started.communicate(timeout=60)[1], started.returncode) == (b"", 141)
 

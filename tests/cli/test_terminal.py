@@ -21,11 +21,8 @@ ANY_TEXT = st.text(st.characters(codec=None)) | st.text(alphabet="\x00\x07\x1b[]
 def test_no_control_character_passes(text: str) -> None:
     shown = visible(text)
     assert not [each for each in shown if unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp")]
-    assert not [
-        each
-        for each in shown
-        if unicodedata.bidirectional(each) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-    ]
+    turns = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    assert not turns & {unicodedata.bidirectional(each) for each in shown}
     shown.encode("utf-8")
 
 
@@ -53,49 +50,31 @@ def test_commands_print_no_sequence_from_the_record(sample: Sample, call: Call, 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
 def test_colours_only_on_a_terminal_and_without_no_color(sample: Sample, no_color: str, coloured: bool) -> None:
-    main, other = pty.openpty()
-    started = process("show", sample.run_id, environment={"NO_COLOR": no_color, "TERM": "xterm"})
-    assert b"\x1b" not in started.communicate(timeout=60)[0]
-    on_terminal = _on_terminal(main, other, sample.run_id, {"NO_COLOR": no_color, "TERM": "xterm"})
-    assert (b"\x1b[" in on_terminal) is coloured
-    assert b"\x1b]" not in on_terminal
-    assert b"\x9b" not in on_terminal.replace(b"\xc2\x9b", b"?")
-
-
-def _on_terminal(main: int, other: int, run_id: str, environment: dict[str, str]) -> bytes:
-    import subprocess
-    import sys
-
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
-    started = subprocess.Popen([sys.executable, "-m", "refold.cli.main", "show", run_id], stdout=other, env=environ)
-    os.close(other)
-    data = b""
-    while True:
-        try:
-            chunk = os.read(main, 65536)
-        except OSError:  # Linux reports the end of a terminal so.
-            break
-        if not chunk:
-            break
-        data += chunk
-    os.close(main)
-    assert started.wait(timeout=60) == 0
-    return data
+    environment = {"NO_COLOR": no_color, "TERM": "xterm"}
+    for args in (("show", sample.run_id), ("runs",)):
+        assert b"\x1b" not in process(*args, environment=environment).communicate(timeout=60)[0]
+        status, data = _on_terminal(*args, environment=environment)
+        assert status == 0
+        assert (b"\x1b[" in data) is coloured
+        assert b"\x1b]" not in data
+        assert b"\xc2\x9b" not in data
 
 
 def test_an_artifact_is_not_printed_on_a_terminal(sample: Sample) -> None:
-    import subprocess
-    import sys
+    status, data = _on_terminal("artifact", sample.run_id, "art_x", environment={})
+    assert (status, data) == (2, b"")
 
+
+def _on_terminal(*args: str, environment: dict[str, str]) -> tuple[int, bytes]:
     main, other = pty.openpty()
-    started = subprocess.Popen(
-        [sys.executable, "-m", "refold.cli.main", "artifact", sample.run_id, "art_x"],
-        stdout=other,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    error = started.communicate(timeout=60)[1]
+    started = process(*args, environment=environment, stdout=other)
     os.close(other)
+    data = b""
+    try:
+        while chunk := os.read(main, 65536):
+            data += chunk
+    except OSError:
+        pass  # So Linux reports that nobody writes to a terminal any more.
     os.close(main)
-    assert started.returncode == 2
-    assert b"redirect" in error
+    started.communicate(timeout=60)
+    return started.returncode, data

@@ -9,9 +9,9 @@ from __future__ import annotations
 import decimal
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from refold.ledger.sqlite.connection import translated
+from refold.ledger.sqlite.connection import query, translated
 from refold.ledger.sqlite.reader import SqliteReader
 
 _EXACT = decimal.Context(prec=400)
@@ -61,13 +61,15 @@ async def runs_page(
             sql += condition
             values.append(value)
     if in_doubt:
+        # The inner look-up is answered by the partial index of open calls alone, however many calls there are.
         sql += (
-            " AND r.run_id IN (SELECT run_id FROM run_step_tool_calls "
-            f"WHERE tenant_id = ? AND workspace_id = ? AND status = 'in_doubt' AND {_UNFINISHED})"
+            " AND r.run_id IN (SELECT run_id FROM run_step_tool_calls WHERE tenant_id = ? AND workspace_id = ? "
+            "AND tool_call_id IN (SELECT tool_call_id FROM run_step_tool_calls "
+            f"WHERE tenant_id = ? AND workspace_id = ? AND status = 'in_doubt' AND {_UNFINISHED}))"
         )
-        values += reader.scope
+        values += (*reader.scope, *reader.scope)
     with translated(reader.path):
-        rows: list[Any] = reader.connection.execute(f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit)).fetchall()
+        rows = query(reader.connection, f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit))
     return [Listed(*row) for row in rows]
 
 
@@ -93,7 +95,7 @@ async def calls_page(
     if status is not None and status not in _FINISHED:
         sql += f" AND {_UNFINISHED}"  # Word for word the partial index's condition, or SQLite does not use it.
     with translated(reader.path):
-        rows: list[Any] = reader.connection.execute(f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit)).fetchall()
+        rows = query(reader.connection, f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit))
     return [row[0] for row in rows]
 
 

@@ -111,7 +111,7 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the facts (tool,
     model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's key). `redacted`
-    holds the whole content with its secrets replaced, where the scan found any; otherwise the content is its own view.
+    holds the whole content with its secrets replaced, where the scan found any; where it is empty, the content is its own view.
     """
 
     input: str | None = None
@@ -120,7 +120,7 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str | None = None
     provider: str | None = None
     ref: str | None = None
-    redacted: msgspec.Raw | None = None
+    redacted: msgspec.Raw = msgspec.Raw()
 
 
 NO_VIEW = View()

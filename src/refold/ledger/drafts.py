@@ -61,7 +61,7 @@ class Sealed(NamedTuple):
 def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     """The stored bytes of a draft. Raises NotRecordable when a value cannot be kept losslessly."""
     secrets = 0
-    redacted: msgspec.Raw | None = None
+    redacted = NO_VIEW.redacted
     content_digest = content = None
     clean: tuple[Any, ...] = ()
     if draft.content is not None:

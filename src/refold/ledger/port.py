@@ -7,7 +7,7 @@ as long as it is open. Writing happens in batches that `commit` makes durable, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from refold.events.envelope import Event, EventRow, Head
@@ -154,6 +154,12 @@ class Reader(Protocol):
         order: tuple[str, ...] | None = None,
     ) -> list[R]:
         """Rows whose columns equal `where`, ordered by `order` (default: the table's key), after the given position."""
+        ...
+
+    def each(
+        self, table: type[R], where: Mapping[str, Any] | None = None, order: tuple[str, ...] | None = None
+    ) -> AsyncIterator[R]:
+        """The same rows one by one: selected and sorted once, however many there are, and never all in memory."""
         ...
 
     async def snapshots(self, stream: Stream) -> list[Snapshot]:

@@ -12,8 +12,8 @@ import msgspec
 
 
 class Table(NamedTuple):
-    """How a row struct is stored: name, key columns, further unique and plain indexes, and partial ones for rows that
-    somebody still has to look after (columns, condition)."""
+    """How a row struct is stored: name, key columns, further unique and plain indexes, and partial ones for the few rows
+    that somebody still has to look after, or that have a parent (columns, condition)."""
 
     name: str
     key: tuple[str, ...]
@@ -36,6 +36,7 @@ class RunRow(Row):
         ("run_id",),
         unique=(("key_digest", "attempt_no"),),
         indexes=(("lineage_root",), ("status", "created_at")),
+        partial=((("parent_run_id",), "parent_run_id IS NOT NULL"),),
     )
 
     run_id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -27,6 +28,7 @@ _WHOLE = (
     "SELECT seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, content_digest, content, "
     "view_digest, view, hash" + _RANGE
 )
+_AT_ONCE = 256
 _FOLDING = "SELECT seq, type, version, recorded_at, occurred_at, actor, site, facts, view" + _RANGE
 
 
@@ -153,6 +155,24 @@ class SqliteReader:
             found = query(self.connection, sql, values)
         make = _maker(table)
         return [make(row) for row in found]
+
+    async def each(
+        self, table: type[R], where: Mapping[str, Any] | None = None, order: tuple[str, ...] | None = None
+    ) -> AsyncIterator[R]:
+        sql = _select(table, tuple(where or ()), order or table.TABLE.key, False)
+        make = _maker(table)
+        with translated(self._pool.path):
+            cursor = self.connection.execute(sql, (*self.scope, *(where or {}).values(), -1))
+        try:
+            while True:
+                with translated(self._pool.path):
+                    page = list(islice(cursor, _AT_ONCE))
+                if not page:
+                    return
+                for row in page:
+                    yield make(row)
+        finally:
+            cursor.close(True)
 
     async def snapshots(self, stream: Stream) -> list[Snapshot]:
         with translated(self._pool.path):

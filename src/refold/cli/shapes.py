@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import UTC, datetime, timedelta
 
 from refold.cli.failures import BadToken
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def clock(moment: str | None) -> str:
     """An ISO time as people read it: UTC, to the second; `-` when there is none."""
     return "-" if moment is None else moment[:19].replace("T", " ")
-
-
-def moment(at: int) -> str:
-    """A time as ISO 8601 with Z, to the microsecond; one beyond the year 9999 stays the number that it is."""
-    try:
-        return (_EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    except OverflowError:
-        return f"{at}us"
 
 
 def duration(milliseconds: float | None) -> str:
@@ -36,6 +25,11 @@ def duration(milliseconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def counted(count: int, what: str) -> str:
+    """A number and what it counts."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def page_token(position: str) -> str:

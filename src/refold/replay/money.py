@@ -17,19 +17,17 @@ memory.
 _EXACT = Context(prec=3 * _DIGITS, traps=[InvalidOperation, Overflow, Inexact])
 
 
-def amount_of(row: CostRow) -> tuple[str, Decimal] | None:
-    """Currency and amount of a cost entry; None when it has no price, or none that can be added to
-    another.
-    """
-    if row.amount is None or row.currency is None:
+def priced_at(currency: str | None, amount: str | None) -> tuple[str, Decimal] | None:
+    """Currency and amount of a cost entry; None when it has no price, or none that can be added to another."""
+    if amount is None or currency is None:
         return None
     try:
-        amount = Decimal(row.amount)
+        value = Decimal(amount)
     except InvalidOperation:
         return None
-    if not amount.is_finite() or amount.adjusted() > _DIGITS or -int(amount.as_tuple().exponent) > _DIGITS:
+    if not value.is_finite() or value.adjusted() > _DIGITS or -int(value.as_tuple().exponent) > _DIGITS:
         return None
-    return row.currency, amount
+    return currency, value
 
 
 class Charges:
@@ -64,12 +62,16 @@ class Charges:
         if row.latency_ms is not None:
             self._latency_us += round(row.latency_ms * 1000)
             usage["ms_total"] = self._latency_us / 1000
-        priced = amount_of(row)
+        self.charge(row.currency, row.amount)
+
+    def charge(self, currency: str | None, amount: str | None) -> None:
+        """Adds only what an entry costs."""
+        priced = priced_at(currency, amount)
         if priced is None:
             self.unpriced += 1
             return
-        currency, amount = priced
-        self._sums[currency] = _EXACT.add(self._sums.get(currency, Decimal(0)), amount)
+        name, value = priced
+        self._sums[name] = _EXACT.add(self._sums.get(name, Decimal(0)), value)
 
     def charge_summary(self) -> dict[str, str]:
         """Amounts as decimal strings by currency, in the currencies' order."""

@@ -13,7 +13,7 @@ from refold.events.envelope import GENESIS
 from refold.events.identity import Stream
 from refold.projections.rows import AuditRow, CostRow, RunRow, StepRow, ToolCallRow
 from refold.replay.case import Case, Verdict
-from refold.replay.money import Charges, amount_of
+from refold.replay.money import Charges, priced_at
 from refold.replay.present import DAMAGED, content_json
 
 _ENDED = ("succeeded", "failed", "canceled", "expired", "skipped")
@@ -132,7 +132,7 @@ async def cost_attribution(case: Case) -> Verdict:
     charges, unpriced = Charges(), []
     async for row in case.reader.each(CostRow, {"run_id": case.run_id}, ("seq",)):
         charges.add(row)
-        if amount_of(row) is None:
+        if priced_at(row.currency, row.amount) is None:
             unpriced.append(row.cost_id)
     missing = sorted(step for step, lacking in found.metered.items() if lacking > 0)
     if missing:

@@ -30,9 +30,9 @@ def tool_calls(cli: Cli, status: str | None, run: str | None, limit: int, token:
     after = None if token is None else page_position(token, "tc_")
 
     async def work(scope: ScopedLedger) -> dict[str, Any]:
-        from refold.cli.present import row_json
         from refold.ledger.sqlite.listing import calls_page
         from refold.projections.rows import ToolCallRow
+        from refold.replay.present import row_json
 
         run_id = None if run is None else await scope.resolve_run(run)
         async with scope.reader() as reader:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
-from refold.cli.shapes import clock, moment
+from refold.cli.shapes import clock
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 """Version of the export's envelope {schema_version, record_type, record}."""
+_PAGE = 64  # Events are often many kilobytes.
 
 
 @command("events")
@@ -34,18 +36,18 @@ def events(cli: Cli, run: str, after: int, follow: bool, annex: bool) -> None:
     """
 
     async def work(scope: ScopedLedger) -> None:
-        from refold.cli.present import event_json
         from refold.events.identity import Stream
 
         run_id = await scope.resolve_run(run)
         stream = Stream.annex(run_id) if annex else Stream.run(run_id)
         await _reached(scope, stream, after)
-        found = scope.follow(stream, after) if follow else scope.read(stream, after)
-        async for event in found:
+        async for page in _following(scope, stream, after) if follow else _pages(scope, stream, after):
             if cli.as_json:
-                cli.out.json(event_json(event))
+                for event in await _shown(scope, stream, page):
+                    cli.out.json(event)
             else:
-                _line(cli.out, event)
+                for each in page:
+                    _line(cli.out, each)
             if follow:
                 cli.out.flush()
 
@@ -67,14 +69,38 @@ async def _reached(scope: ScopedLedger, stream: Stream, after: int) -> None:
         )
 
 
+async def _pages(scope: ScopedLedger, stream: Stream, after: int = 0) -> AsyncIterator[list[Event]]:
+    while True:
+        async with scope.reader() as reader:
+            page = await reader.events(stream, after, limit=_PAGE)
+        if not page:
+            return
+        yield page
+        after = page[-1].seq
+
+
+async def _following(scope: ScopedLedger, stream: Stream, after: int) -> AsyncIterator[list[Event]]:
+    async for event in scope.follow(stream, after):
+        yield [event]
+
+
+async def _shown(scope: ScopedLedger, stream: Stream, page: list[Event]) -> list[dict[str, Any]]:
+    from refold.replay.present import events_json
+
+    async with scope.reader() as reader:
+        return await events_json(reader, stream, page)
+
+
 def _line(out: Output, event: Event) -> None:
+    from refold.replay.present import iso
+
     view = event.view
     told = [text for text in (view.name, view.input, view.output, view.error) if text]
     if event.erased:
         told.append("(erased)")
     out.line(
         f"{event.seq:>7}  ",
-        Cell(clock(moment(event.at)), "quiet"),
+        Cell(clock(iso(event.at)), "quiet"),
         "  ",
         Cell(f"{event.type:<20}", "strong"),
         "  ",
@@ -95,8 +121,8 @@ def _line(out: Output, event: Event) -> None:
 def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
     """Write events as JSON Lines.
 
-    Each line is {schema_version, record_type, record}. Redacted views, never exact content. A run's annex follows the
-    run.
+    Each line is {schema_version, record_type, record}. Redacted views, never exact content.
+    A run's annex follows the run.
 
     A read of the record: nothing runs, costs nothing.
     """
@@ -124,26 +150,11 @@ def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) 
 
 async def _export(scope: ScopedLedger, run: Stream, target: BinaryIO) -> None:
     from refold.events.identity import Stream
+    from refold.replay.present import to_json
 
     for stream in (run, Stream.annex(run.run_id)):
-        async for event in scope.read(stream):
-            target.write(_record(stream, event))
-
-
-def _record(stream: Stream, event: Event) -> bytes:
-    import json
-
-    from refold.cli.present import event_json
-
-    record: dict[str, Any] = {
-        "id": stream.event_id(event.seq),
-        "run_id": stream.run_id,
-        "stream": str(stream),
-    }
-    envelope = {
-        "schema_version": SCHEMA_VERSION,
-        "record_type": "event",
-        "record": {**record, **event_json(event)},
-    }
-    # ASCII: lone surrogates survive, and no terminal obeys what an agent wrote.
-    return json.dumps(envelope, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+        async for page in _pages(scope, stream):
+            for event in await _shown(scope, stream, page):
+                record = {"run_id": stream.run_id, "stream": str(stream), **event}
+                envelope = {"schema_version": SCHEMA_VERSION, "record_type": "event", "record": record}
+                target.write(to_json(envelope) + b"\n")

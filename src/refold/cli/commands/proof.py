@@ -9,6 +9,7 @@ import click
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
+from refold.cli.shapes import counted
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import Ledger
@@ -23,8 +24,9 @@ BROKEN = 7
 def verify(cli: Cli, run: str | None, everything: bool) -> int:
     """Prove that nothing was changed.
 
-    A run with its annex, or the whole ledger: order, hashes, content, artifacts. Ends with status 7 and the first bad
-    place when it is not.
+    A run with its annex, or the whole ledger: order, hashes, content, artifacts.
+
+    Ends with status 7 and the first bad place when it is not.
     """
     if run is not None and everything:
         raise click.UsageError("Name a run, or say --all; not both.")
@@ -54,10 +56,14 @@ _ID_LENGTH = len("run_") + 26
 
 def _print(out: Output, answer: dict[str, Any]) -> None:
     if answer["ok"]:
-        out.line(Cell("Intact", "good"), f": {answer['streams']} streams, {answer['events']} events.")
+        out.line(Cell("Intact", "good"), f": {_checked(answer)}.")
     else:
         bad = answer["first_bad"]
         out.line(Cell("Broken", "bad"), f" at seq {bad['seq']} of {bad['stream'] or 'the ledger'}: {bad['what']}.")
-        out.line(f"Checked {answer['streams']} streams, {answer['events']} events.")
+        out.line(f"Checked {_checked(answer)}.")
     if answer["redacted"]:
-        out.line(f"{answer['redacted']} contents were erased on request; their place in the chain is proven.")
+        out.line(f"Erased on request: {counted(answer['redacted'], 'content')}. Their place in the chain is proven.")
+
+
+def _checked(answer: dict[str, Any]) -> str:
+    return f"{counted(answer['streams'], 'stream')}, {counted(answer['events'], 'event')}"

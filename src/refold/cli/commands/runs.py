@@ -49,15 +49,18 @@ def runs(
     before = None if token is None else page_position(token, "run_")
 
     async def work(scope: ScopedLedger) -> dict[str, Any]:
-        from refold.ledger.sqlite.listing import charges_of, runs_page
+        from refold.ledger.sqlite.listing import prices_of, runs_page
         from refold.projections.rows import RunRow
+        from refold.replay.money import Charges
 
         async with scope.reader() as reader:
             listed = await runs_page(
                 reader, before=before, status=status, workflow=workflow, in_doubt=in_doubt, limit=limit + 1
             )
             page = listed[:limit]
-            charges = await charges_of(reader, [each.run_id for each in page])
+            charges = {each.run_id: Charges() for each in page}
+            async for run_id, currency, amount in prices_of(reader, list(charges)):
+                charges[run_id].charge(currency, amount)
             found = []
             for each in page:
                 (row,) = await reader.rows(RunRow, {"run_id": each.run_id})
@@ -72,15 +75,14 @@ def runs(
 
 
 def _listed(row: Any, head_seq: int, charges: Any) -> dict[str, Any]:
-    from refold.cli.present import row_json
-    from refold.ledger.sqlite.listing import amount_text
+    from refold.replay.present import row_json
 
     shown = row_json(row)
     return {
         **{name: shown[name] for name in ("run_id", "workflow", "status", "reason", "started_at")},
         "head_seq": head_seq,
         **{name: shown[name] for name in ("source_run_id", "attempt_no", "origin", "created_at", "ended_at", "key")},
-        "charges": {currency: amount_text(amount) for currency, amount in sorted(charges.amounts.items())},
+        "charges": charges.charge_summary(),
         "unpriced": charges.unpriced,
     }
 

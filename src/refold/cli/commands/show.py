@@ -11,15 +11,11 @@ from refold.cli.commands.calls import doubt_sentence
 from refold.cli.commands.runs import money
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output, status_cell
-from refold.cli.shapes import clock, duration
+from refold.cli.shapes import clock, counted, duration
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import ScopedLedger
-    from refold.ledger.sqlite.reader import SqliteReader
-    from refold.projections.rows import Row
-
-_ALL = 1 << 40
 
 
 @command("show")
@@ -46,64 +42,16 @@ def show(cli: Cli, run: str, at: int | None, steps: int) -> None:
     """
 
     async def work(scope: ScopedLedger) -> dict[str, Any]:
+        from refold.replay.state import state_at, state_now
+
         run_id = await scope.resolve_run(run)
-        return await (_now(scope, run_id) if at is None else _then(scope, run_id, at))
+        return await (state_now(scope, run_id) if at is None else state_at(scope, run_id, at))
 
     answer = cli.on_scope(work)
     if cli.as_json:
         cli.out.json(answer)
     else:
         _print(cli.out, answer, steps, at)
-
-
-async def _now(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
-    from refold.events.identity import Stream
-    from refold.ledger.errors import RunNotFound
-
-    async with scope.reader() as reader:
-        head = await reader.head(Stream.run(run_id))
-        if head is None:
-            raise RunNotFound(
-                f"There is no run {run_id} in scope {scope.scope}.", run_id=run_id, scope=str(scope.scope)
-            )
-        tables = await _stored(reader, run_id)
-        return _answer(tables, head.head.seq, head.head.hash)
-
-
-async def _stored(reader: SqliteReader, run_id: str) -> dict[str, list[Row]]:
-    from refold.projections import ROWS
-    from refold.projections.rows import IntentRow
-
-    tables: dict[str, list[Row]] = {}
-    for table in ROWS:
-        owner = "owner_run_id" if table is IntentRow else "run_id"
-        order = ("seq",) if "seq" in table.__struct_fields__ else None
-        tables[table.TABLE.name] = list(await reader.rows(table, {owner: run_id}, limit=_ALL, order=order))
-    return tables
-
-
-async def _then(scope: ScopedLedger, run_id: str, seq: int) -> dict[str, Any]:
-    raise NotImplementedError
-
-
-def _answer(tables: dict[str, list[Row]], seq: int, hash_: bytes) -> dict[str, Any]:
-    from refold.cli.present import row_json
-
-    shown = {name: [row_json(row) for row in rows] for name, rows in tables.items()}
-    return {
-        "run": shown["runs"][0],
-        "steps": shown["run_steps"],
-        "tool_calls": [{"id": row["tool_call_id"], **row} for row in shown["run_step_tool_calls"]],
-        "artifacts": shown["run_artifacts"],
-        "costs": shown["run_cost_entries"],
-        "approvals": shown["approvals"],
-        "intents": shown["tool_intents"],
-        "decisions": shown["approval_decisions"],
-        "feedback": shown["feedback"],
-        "audit": shown["audit"],
-        "head_seq": seq,
-        "head_hash": hash_.hex(),
-    }
 
 
 def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> None:
@@ -141,13 +89,14 @@ def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> N
 
 def charges(costs: list[dict[str, Any]]) -> str:
     """The sum of cost rows for people."""
-    from refold.ledger.sqlite.listing import amount_text, sum_charges
+    from refold.replay.money import Charges
 
-    found = sum_charges([""], (("", cost["currency"], cost["amount"]) for cost in costs))[""]
-    if not found.entries:
+    if not costs:
         return "-"
-    amounts = {currency: amount_text(amount) for currency, amount in sorted(found.amounts.items())}
-    return f"{money(amounts, found.unpriced)}  ({found.entries} metered calls)"
+    found = Charges()
+    for cost in costs:
+        found.charge(cost["currency"], cost["amount"])
+    return f"{money(found.charge_summary(), found.unpriced)}  ({counted(len(costs), 'metered call')})"
 
 
 def _print_doubts(out: Output, calls: list[dict[str, Any]]) -> None:
@@ -157,7 +106,7 @@ def _print_doubts(out: Output, calls: list[dict[str, Any]]) -> None:
     out.line(Cell(f"  {'in doubt':<11}{doubt_sentence(len(doubts))}", "doubt"))
     for call in doubts:
         out.line(
-            f"    {call['id']}  ",
+            f"    {call['tool_call_id']}  ",
             clipped(call["tool"], 30),
             f"  sent {clock(call['dispatched_at'])}  ",
             clipped(call["arguments_summary"] or "", 80),
@@ -167,7 +116,7 @@ def _print_doubts(out: Output, calls: list[dict[str, Any]]) -> None:
 def _print_steps(out: Output, steps: list[dict[str, Any]], limit: int) -> None:
     if not steps or not limit:
         return
-    out.line(Cell(f"  {len(steps)} steps", "strong"))
+    out.line(Cell(f"  {counted(len(steps), 'step')}", "strong"))
     first = steps if len(steps) <= limit else steps[: limit - limit // 2]
     last = [] if first is steps else steps[len(steps) - limit // 2 :]
     for step in first:

@@ -1,0 +1,184 @@
+"""The JSON that programs rely on, and the exit statuses, as one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call, Sample
+from tests.cli.support import HOSTILE, on_ledger, record_run
+
+RUN = "RUN"  # Replaced by the sample's run.
+RUN_KEYS = "run_id workflow status reason started_at head_seq source_run_id attempt_no charges"
+EVENT_KEYS = {"seq", "type", "version", "recorded_at", "step_id", "data", "hash"}
+CALL_KEYS = {"id", "run_id", "tool", "status", "attempts", "idempotency_key", "dispatched_at"}
+
+READING = {
+    "runs": (("runs",), "runs next"),
+    "runs in doubt": (("runs", "--in-doubt"), "runs next"),
+    "show": (("show", RUN), "run steps tool_calls artifacts costs approvals head_seq head_hash"),
+    "show at a seq": (("show", RUN, "--at", "4"), "run steps tool_calls artifacts costs approvals head_seq head_hash"),
+    "evidence": (
+        ("evidence", RUN),
+        "run steps artifacts costs approvals feedback trace_spec tool_calls events evidence_items head_seq head_hash",
+    ),
+    "tool-calls": (("tool-calls",), "tool_calls next"),
+    "verify a run": (("verify", RUN), "ok streams events redacted first_bad"),
+    "verify": (("verify", "--all"), "ok streams events redacted first_bad"),
+}
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("name", list(READING))
+def test_a_reading_command_answers_with_its_keys(sample: Sample, call: Call, name: str, where: str) -> None:
+    args, keys = READING[name]
+    args = tuple(sample.run_id if each == RUN else each for each in args)
+    answer = call("--json", *args) if where == "before" else call(*args, "--json")
+    assert (answer.status, answer.err) == (0, "")
+    assert set(keys.split()) <= set(answer.json)
+
+
+@pytest.mark.parametrize("name", list(READING))
+def test_the_same_command_prints_lines_for_people(sample: Sample, call: Call, name: str) -> None:
+    args = tuple(sample.run_id if each == RUN else each for each in READING[name][0])
+    answer = call(*args)
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out
+
+
+def test_runs_tell_status_charges_and_what_has_no_price(sample: Sample, call: Call) -> None:
+    (run,) = call("runs", "--json").json["runs"]
+    assert set(RUN_KEYS.split()) <= set(run)
+    assert (run["run_id"], run["workflow"], run["status"], run["reason"]) == (
+        sample.run_id,
+        "support",
+        "paused",
+        "imported",
+    )
+    assert run["charges"] == {"USD": "0.100000000000000000055"}
+    assert run["unpriced"] == 1
+    assert run["head_seq"] == call("show", sample.run_id, "--json").json["head_seq"]
+    assert "1 unpriced" in call("runs").out
+
+
+def test_events_are_one_object_a_line_after_the_given_seq(sample: Sample, call: Call) -> None:
+    everything = call("events", sample.run_id, "--json").lines
+    assert [event["seq"] for event in everything] == list(range(1, len(everything) + 1))
+    assert all(set(event) >= EVENT_KEYS for event in everything)
+    assert call("events", sample.run_id, "--json", "--after", "4").lines == everything[4:]
+    head = everything[-1]["seq"]
+    assert call("events", sample.run_id, "--json", "--after", str(head)).out == ""
+
+
+def test_the_state_at_a_seq_is_what_stood_there(sample: Sample, call: Call) -> None:
+    then = call("show", sample.run_id, "--at", "4", "--json").json
+    event = call("events", sample.run_id, "--json").lines[3]
+    assert (then["head_seq"], then["head_hash"]) == (4, event["hash"])
+    assert (then["run"]["status"], len(then["steps"]), then["tool_calls"]) == ("running", 1, [])
+    assert "as it stood at seq 4" in call("show", sample.run_id, "--at", "4").out
+    head = call("show", sample.run_id, "--json").json
+    assert call("show", sample.run_id, "--at", str(head["head_seq"]), "--json").json == head
+    beyond = call("show", sample.run_id, "--at", "1000", "--json")
+    assert (beyond.status, beyond.error["code"]) == (2, "beyond_head")
+
+
+def test_the_bundle_goes_into_a_file_and_is_the_same_twice(sample: Sample, call: Call) -> None:
+    assert call("evidence", sample.run_id, "--out", "bundle.json").status == 0
+    bundle = Path("bundle.json").read_text()
+    assert call("evidence", sample.run_id, "--json").out == bundle
+    items = json.loads(bundle)["evidence_items"]
+    assert len(items) == 13
+    assert all(item["key"] in call("evidence", sample.run_id).out for item in items[:2])
+
+
+def test_a_doubt_is_listed_and_said_in_words(sample: Sample, call: Call) -> None:
+    (doubt,) = call("tool-calls", "--status", "in_doubt", "--json").json["tool_calls"]
+    assert set(doubt) >= CALL_KEYS
+    assert doubt["run_id"] == sample.run_id
+    for args in (("tool-calls",), ("show", sample.run_id)):
+        assert "we do not know whether it happened" in call(*args).out
+    assert call("tool-calls", "--status", "failed", "--json").json["tool_calls"] == []
+
+
+def test_an_export_wraps_every_event_of_run_and_annex(sample: Sample, call: Call) -> None:
+    lines = call("export", sample.run_id).lines
+    events = call("events", sample.run_id, "--json").lines
+    assert {(line["schema_version"], line["record_type"]) for line in lines} == {(1, "event")}
+    assert [line["record"]["hash"] for line in lines] == [event["hash"] for event in events]
+    assert call("export", "--all").lines == lines
+    assert call("export").status == 2
+
+
+def test_an_artifact_comes_back_byte_for_byte(sample: Sample, call: Call) -> None:
+    (artifact,) = call("show", sample.run_id, "--json").json["artifacts"]
+    answer = call("artifact", sample.run_id, artifact["artifact_id"])
+    assert answer.status == 0
+    assert answer.out.encode("utf-8").replace(b"\r", b"") == (HOSTILE * 10).encode().replace(b"\r", b"")
+    assert call("artifact", sample.run_id, "art_nothing").status == 2
+
+
+def test_cancel_closes_an_imported_run_once(sample: Sample, call: Call) -> None:
+    answer = call("cancel", sample.run_id, "--basis", "test over", "--json")
+    assert (answer.status, answer.json["status"]) == (0, "canceled")
+    assert call("runs", "--json").json["runs"][0]["status"] == "canceled"
+    again = call("cancel", sample.run_id, "--basis", "test over", "--json")
+    assert (again.status, again.error["code"]) == (6, "stream_closed")
+    assert call("cancel", sample.run_id).status == 2
+    assert call("verify").status == 0
+
+
+def test_verify_ends_with_7_and_the_first_bad_place(sample: Sample, call: Call) -> None:
+    data = bytearray(sample.path.read_bytes())
+    place = data.index(b'"tidy"')
+    data[place + 1] ^= 1
+    sample.path.write_bytes(data)
+    answer = call("verify", "--json")
+    assert answer.status == 7
+    assert answer.json["ok"] is False
+    assert set(answer.json["first_bad"]) == {"stream", "seq", "what"}
+    assert answer.json["first_bad"]["stream"] == sample.run_id
+    assert call("verify", sample.run_id).out.startswith("Broken at seq")
+
+
+def test_pages_show_every_run_once_newest_first(sample: Sample, call: Call) -> None:
+    async def fill(ledger: object) -> list[str]:
+        return [await record_run(ledger, key=f"more {n}") for n in range(6)]  # type: ignore[arg-type]
+
+    made = [sample.run_id, *on_ledger(sample.path, fill)]
+    seen, token = [], None
+    while True:
+        page = call("runs", "--json", "--limit", "3", *(("--next", token) if token else ())).json
+        seen += [run["run_id"] for run in page["runs"]]
+        token = page["next"]
+        if token is None:
+            break
+    assert seen == sorted(made, reverse=True)
+    calls: list[str] = []
+    while True:
+        page = call("tool-calls", "--json", "--limit", "4", *(("--next", token) if token else ())).json
+        calls += [each["id"] for each in page["tool_calls"]]
+        token = page["next"]
+        if token is None:
+            break
+    assert calls == sorted(set(calls))
+    assert len(calls) == 2 * len(made)
+    wrong = call("runs", "--next", "MTIz", "--json")
+    assert (wrong.status, wrong.error["code"]) == (2, "bad_token")
+
+
+def test_filters_narrow_the_list(sample: Sample, call: Call) -> None:
+    def found(*filters: str) -> int:
+        return len(call("runs", "--json", *filters).json["runs"])
+
+    assert (found("--status", "paused"), found("--status", "failed")) == (1, 0)
+    assert (found("--workflow", "support"), found("--workflow", "other")) == (1, 0)
+    assert found("--in-doubt") == 1
+
+
+def test_json_never_carries_a_control_character(sample: Sample, call: Call) -> None:
+    for args in (("runs",), ("show", sample.run_id), ("events", sample.run_id), ("tool-calls",)):
+        for line in call(*args, "--json").out.splitlines():
+            json.loads(line)
+            assert line.isprintable()

@@ -23,14 +23,8 @@ def _session(last: str = "thanks") -> list[dict[str, Any]]:
     def call(number: int) -> dict[str, Any]:
         return {"type": "toolCall", "id": f"call{number}", "name": "bash", "arguments": {"command": HOSTILE}}
 
-    usage = {
-        "input": 10,
-        "output": 5,
-        "cacheRead": 0,
-        "cacheWrite": 0,
-        "totalTokens": 15,
-        "cost": {"total": 0.017400000000000002},
-    }
+    cost = {"total": 0.017400000000000002}
+    usage = {"input": 10, "output": 5, "cacheRead": 0, "cacheWrite": 0, "cost": cost}
     return [
         {"type": "session", "id": "small", "timestamp": TIME.format(0), "cwd": "/tmp"},
         _message(1, role="user", content=[{"type": "text", "text": HOSTILE}]),

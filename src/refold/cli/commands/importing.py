@@ -39,7 +39,6 @@ def import_(cli: Cli, format: str, paths: tuple[Path, ...]) -> int:
     Makes the ledger where there is none. What was imported before is not imported again, so that an interrupted import,
     and a session that grew, go on where they stopped. Ends with status 8 when a source could not be read to its end.
     """
-
     from refold.interop.importers import FORMATS, import_paths
 
     if format not in FORMATS:  # Said before a new ledger is made for nothing.
@@ -78,7 +77,7 @@ def _print(out: Output, report: dict[str, Any]) -> None:
             out.line(Cell(f"  line {problem['line']}: {problem['message']}", "bad"))
     for unknown in report["unknown"]:
         out.line(f"Kept as it is: {unknown['count']} x {unknown['what']} {unknown['name']!r} in {unknown['source']}")
-    for number, sentence in enumerate(report["not_told"]):
-        out.line(
-            Cell("Such a source does not tell " if not number else "                         or ", "quiet"), sentence
-        )
+    if report["not_told"]:
+        out.line(Cell("What such sources cannot tell:", "quiet"))
+    for sentence in report["not_told"]:
+        out.line(Cell(f"  {sentence}", "quiet"))

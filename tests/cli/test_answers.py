@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from refold.ledger.ledger import Ledger
+from refold.projections.rows import AuditRow
 from tests.cli.conftest import Call, Sample
 from tests.cli.support import HOSTILE, on_ledger, record_run
 
@@ -109,6 +111,19 @@ def test_an_export_wraps_every_event_of_run_and_annex(sample: Sample, call: Call
     assert [line["record"]["hash"] for line in lines] == [event["hash"] for event in events]
     assert call("export", "--all").lines == lines
     assert call("export").status == 2
+
+
+def test_an_export_is_on_record_before_it_leaves(sample: Sample, call: Call) -> None:
+    async def audited(ledger: Ledger) -> list[AuditRow]:
+        async with ledger.scope().reader() as reader:
+            return await reader.rows(AuditRow, {"event": "access.exported"})
+
+    assert on_ledger(sample.path, audited) == []
+    call("export", sample.run_id)
+    call("export", "--all", "--scope", "other/default")
+    (row,) = on_ledger(sample.path, audited)
+    assert (row.stream, row.run_id or row.subject, row.outcome, row.actor) == ("scope", sample.run_id, "events", "cli")
+    assert call("verify").status == 0
 
 
 def test_an_artifact_comes_back_byte_for_byte(sample: Sample, call: Call) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli.context import Cli, command, shared_options
+from refold.cli.context import ACTOR, Cli, command, shared_options
 from refold.cli.output import Cell, Output, status_cell
 from refold.cli.shapes import clock, page_position, page_token
 from refold.errors import RefoldError
@@ -142,7 +142,7 @@ def cancel(cli: Cli, run: str, basis: str) -> None:
                         run_id=run_id,
                         tool_call_id=call.tool_call_id,
                     )
-            writer.append(Draft(RunCanceled(), content={"basis": basis}, input=basis))
+            writer.append(Draft(RunCanceled(), content={"basis": basis}, input=basis, actor=ACTOR))
             await writer.barrier()
         return {
             "run_id": run_id,

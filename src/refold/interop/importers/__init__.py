@@ -42,8 +42,9 @@ async def import_paths(
 ) -> Report:
     """Brings files of one format into a scope, one after the other, and reports.
 
-    Importing a file again changes nothing; one that has grown is continued; one that was cut keeps what came before, and
-    the report names the line. Raises UnknownFormat, SourceUnreadable (before anything is written), ImportConflict.
+    Importing a file again changes nothing; one that has grown is continued; one that was cut keeps what came before,
+    and the report names the line. Raises UnknownFormat, SourceUnreadable (before anything is written),
+    ImportConflict.
     """
     chosen = FORMATS.get(format_)
     if chosen is None:

@@ -10,8 +10,8 @@ message bashExecution   step.completed (io): what the person ran; the model saw 
 compaction              context.compressed: the conversation is then the summary and what was kept
 anything else           step.completed (other), kept whole; listed as unknown unless it is a change of model or thinking
 
-Times: a message's own timestamp is when it was begun, the line's when it was written. So an inference is asked at the first and
-ended at the second; everything else happened at the line's.
+Times: a message's own timestamp is when it was begun, the line's when it was written. So an inference is asked at the
+first and ended at the second; everything else happened at the line's.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class _Reader:
 def _answer(message: dict[str, Any], line: Line, at: int | None, entry: dict[str, Any]) -> Answer:
     usage, raw, cost = None, None, None
     if isinstance(message.get("usage"), dict):
-        # Read again for the digits; the message itself is kept without them, so that its numbers are what the model's API gave.
+        # Read again for the digits; the message itself is kept without them, so that its numbers are what the model's
+        # API gave.
         raw = parse_exact(line.data, line=line.number)["message"]["usage"]
         usage = amounts.pi_usage(raw)
         prices = raw.get("cost")

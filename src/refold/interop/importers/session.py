@@ -1,8 +1,9 @@
-"""What all formats share: the recorder that turns messages, answers, calls and results of a source into events of a run.
+"""What all formats share: the recorder that turns messages, answers, calls and results of a source into events of a
+run.
 
-A record of the source (a line, a message) becomes a fixed list of events, appended in one go and so committed together; the
-last of them carries the record's mark. An import that was interrupted goes on behind the last mark, and one that is
-repeated compares marks and writes nothing.
+A record of the source (a line, a message) becomes a fixed list of events, appended in one go and so committed
+together; the last of them carries the record's mark. An import that was interrupted goes on behind the last mark, and
+one that is repeated compares marks and writes nothing.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Call(NamedTuple):
 class Answer(msgspec.Struct, kw_only=True):
     """A model's answer: the request is the conversation before it. `error_code` None: it counts.
 
-    `usage` is normalised, `raw_usage` the provider's. `cost` is (currency, amount), both None when it has no price; None:
-    the source knows no costs. Times are microseconds.
+    `usage` is normalised, `raw_usage` the provider's. `cost` is (currency, amount), both None when it has no price;
+    None: the source knows no costs. Times are microseconds.
     """
 
     message: Any
@@ -193,9 +194,9 @@ class Session:
         async with self._scope.reader() as reader:
             for call in waiting:
                 event = (await reader.events(writer.stream, call.seq - 1, call.seq, 1))[0]
-                content = msgspec.json.decode(decode_content(event.row.content or b"").values)
+                content = msgspec.json.decode(decode_content(event.stored.content or b"").values)
                 provider_id = values.decode(msgspec.json.encode(content["provider_call_id"]))
-                turn = event.row.cause or 0
+                turn = event.stored.cause or 0
                 self._calls.add(
                     provider_id, OpenCall(call.tool_call_id, call.intent_id or "", call.run_step_id, turn, call.seq)
                 )
@@ -267,11 +268,13 @@ class Session:
         await self.commit(source, part)
 
     async def answered(self, source: Source, answer: Answer) -> None:
-        """A model's answer to the conversation so far: request, answer or failure, cost, and the calls that it asks for."""
+        """A model's answer to the conversation so far: request, answer or failure, cost, and the calls that it asks
+        for.
+        """
         part = await self._writer_.part(answer.message)
         step = self._new("st")
         model, provider = self._named(answer.model), self._named(answer.provider)
-        names = {"name": answer.model, "provider": answer.provider}
+        names: dict[str, Any] = {"name": answer.model, "provider": answer.provider}
         self._add(
             InferenceRequested(step, model, provider),
             answer.asked_at,
@@ -409,7 +412,9 @@ class Session:
     async def compressed(
         self, source: Source, summary: str, first_kept: int, tokens: int | None, record: Any, at: int | None
     ) -> None:
-        """A compaction: from here on the conversation is the summary and the messages of the records from `first_kept` on."""
+        """A compaction: from here on the conversation is the summary and the messages of the records from
+        `first_kept` on.
+        """
         part = await self._writer_.part({"role": "summary", "content": summary})
         content = {"summary": only(part), "record": record}
         self._add(ContextCompressed(self._new("st"), tokens_before=tokens), at, content, output=summary)

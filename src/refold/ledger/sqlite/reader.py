@@ -30,7 +30,8 @@ _WHOLE = (
     "content_digest, content, view_digest, view, hash" + _RANGE
 )
 _AT_ONCE = 256
-_FOLDING = "SELECT seq, type, version, recorded_at, occurred_at, actor, site, facts, view" + _RANGE
+FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
+_FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 
 
 class SqliteReader:

@@ -20,13 +20,14 @@ from array import array
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from refold.events.catalog.inference import Finish
 from refold.interop.importers import amounts
 from refold.interop.importers.reading import Line, Malformed, iso_time, lines, millis_time, parse, parse_exact
 from refold.interop.importers.report import Report, RunReport
-from refold.interop.importers.session import UNKNOWN, Answer, Call, Result, Session, Source
+from refold.interop.importers.recorder import UNKNOWN, Source
+from refold.interop.importers.session import Answer, Call, Result, Session
 from refold.interop.importers.texts import message_text, only_text
 from refold.ledger.ledger import ScopedLedger
 
@@ -36,7 +37,7 @@ NOT_TOLD = (
     "the system prompt and the tools that the model was offered",
 )
 _FINISH: dict[str, Finish] = {"stop": "stop", "toolUse": "tool_use", "length": "length"}
-_FAILED = {"aborted": "aborted", "error": "provider_error"}
+_FAILED: dict[str, Literal["aborted", "provider_error"]] = {"aborted": "aborted", "error": "provider_error"}
 _PLAIN_RECORDS = ("model_change", "thinking_level_change")
 
 
@@ -192,7 +193,7 @@ def _answer(message: dict[str, Any], line: Line, at: int | None, entry: dict[str
         message = {name: value for name, value in message.items() if name != "usage"}
     blocks = message.get("content")
     calls = [
-        Call(_text(block.get("id")), _text(block.get("name")) or UNKNOWN, block.get("arguments"))
+        Call(_text(block.get("id")), _text(block.get("name")) or UNKNOWN, block.get("arguments"), scanned=True)
         for block in (blocks if isinstance(blocks, list) else ())
         if isinstance(block, dict) and block.get("type") == "toolCall"
     ]

@@ -32,6 +32,8 @@ _WHOLE = (
 FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
 _FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 _AT_ONCE = 256
+FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
+_FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 
 
 class SqliteReader:

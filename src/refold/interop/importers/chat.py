@@ -1,7 +1,7 @@
 """Chat runs: messages as OpenAI's chat API has them, with tool calls - tau-bench's results among them.
 
-A file is an array of runs, one run, a list of messages, or any of these a line. A run is an object with its messages under
-`traj` or `messages`, or a list of messages.
+A file is an array of runs, one run, a list of messages, or any of these a line. A run is an object with its messages
+under `traj` or `messages`, or a list of messages.
 
 What it becomes
 ---------------
@@ -11,8 +11,9 @@ message assistant             inference.requested, inference.completed, a tool.d
 message tool                  tool.answered; above 8,192 bytes artifact.stored before it
 reward                        the end: run.succeeded, and feedback.added in the annex, with the score's own digits
 
-Which run it is: its `id` where it has one. Else everything but messages and reward, with the messages up to the first of a
-user; runs of one file that are alike in all this are told apart by their order. There are no times in such files.
+Which run it is: its `id` where it has one. Else everything but messages and reward, with the messages up to the first
+of a user; runs of one file that are alike in all this are told apart by their order. There are no times in such
+files.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from refold.events.catalog.run import RunSucceeded
 from refold.events.identity import Stream, keyed_digest
 from refold.interop.importers import amounts
 from refold.interop.importers.reading import Malformed, parse, parse_exact
-from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.recorder import UNKNOWN, Source
+from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.session import Answer, Call, Result, Session
 from refold.interop.importers.splitting import Element, elements
 from refold.interop.importers.texts import message_text, only_text

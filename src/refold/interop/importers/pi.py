@@ -25,8 +25,8 @@ from typing import Any, Literal
 from refold.events.catalog.inference import Finish
 from refold.interop.importers import amounts
 from refold.interop.importers.reading import Line, Malformed, iso_time, lines, millis_time, parse, parse_exact
-from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.recorder import UNKNOWN, Source
+from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.session import Answer, Call, Result, Session
 from refold.interop.importers.texts import message_text, only_text
 from refold.ledger.ledger import ScopedLedger

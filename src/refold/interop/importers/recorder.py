@@ -1,8 +1,8 @@
 """The recorder: puts what was made of a source's records into a run, and knows what is there already.
 
-A record of the source (a line, a message) becomes a fixed list of events, appended in one go and so committed together; the
-last of them carries the record's mark. An import that was interrupted goes on behind the last mark, and one that is
-repeated compares marks and writes nothing.
+A record of the source (a line, a message) becomes a fixed list of events, appended in one go and so committed
+together; the last of them carries the record's mark. An import that was interrupted goes on behind the last mark, and
+one that is repeated compares marks and writes nothing.
 """
 
 from __future__ import annotations
@@ -200,7 +200,9 @@ class Recorder:
         return self._scope.ledger.files
 
     async def restart(self, summary: int, first_kept: int) -> None:
-        """Makes the conversation a summary and the messages of the records from `first_kept` on; all must be durable."""
+        """Makes the conversation a summary and the messages of the records from `first_kept` on; all must
+        be durable.
+        """
         await self.conversation.rebuild(self._scope, self.writer, summary, first_kept)
 
     async def end(self) -> None:

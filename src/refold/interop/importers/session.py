@@ -27,8 +27,9 @@ from refold.ledger.writer import Part
 
 
 class Call(NamedTuple):
-    """A tool call in a model's answer. `scanned`: the arguments stand in the message as they are here, so that the search
-    for secrets in the message holds for them."""
+    """A tool call in a model's answer. `scanned`: the arguments stand in the message as they are here, so that the
+    search for secrets in the message holds for them.
+    """
 
     provider_id: str
     tool: str
@@ -90,7 +91,9 @@ class Session(Recorder):
         await self._say(source, part, message, text)
 
     async def answered(self, source: Source, answer: Answer) -> None:
-        """A model's answer to the conversation so far: request, answer or failure, cost, and the calls that it asks for."""
+        """A model's answer to the conversation so far: request, answer or failure, cost, and the calls that it asks
+        for.
+        """
         part = await self.writer.part(answer.message)
         clean = _clean(part, answer.message, answer.entry)
         step = self.new("st")
@@ -262,7 +265,9 @@ class Session(Recorder):
     async def compressed(
         self, source: Source, summary: str, first_kept: int, tokens: int | None, record: Any, at: int | None
     ) -> None:
-        """A compaction: from here on the conversation is the summary and the messages of the records from `first_kept`."""
+        """A compaction: from here on the conversation is the summary and the messages of the records from
+        `first_kept`.
+        """
         part = await self.writer.part({"role": "summary", "content": summary})
         facts = ContextCompressed(self.new("st"), tokens_before=tokens)
         self.add(Draft(facts, {"summary": only(part), "record": record}, output=summary, occurred_at=at))
@@ -277,7 +282,9 @@ class Session(Recorder):
         await self.commit(source)
 
     async def _say(self, source: Source, part: Part, message: Any, text: str) -> None:
-        """Ends a record that is a message of the conversation. `message` is what was scanned, None if its text was not."""
+        """Ends a record that is a message of the conversation. `message` is what was scanned, None if its
+        text was not.
+        """
         self.conversation.add(part)
         self.last_text, self.last_clean = text, part.shown is message
         await self.commit(source, part)
@@ -298,7 +305,9 @@ def _failed(identity: tuple[str, str, int], artifact_id: str | None) -> ToolFail
 
 
 def _clean(part: Part, message: Any, entry: Mapping[str, Any] | None) -> bool:
-    """Whether everything said of a message is known to hold no secret: none was found in it, and nothing stands around."""
+    """Whether everything said of a message is known to hold no secret: none was found in it, and nothing
+    stands around.
+    """
     return part.shown is message and not entry
 
 

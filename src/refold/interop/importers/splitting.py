@@ -1,7 +1,7 @@
 """Takes a file of JSON apart into the elements of its arrays, one at a time, however large the file is.
 
-A file of chat runs is one array, or one object, or one of either a line. So every value at the top is taken as it is, unless
-it is an array; then its elements are. Only one of them is in memory at a time.
+A file of chat runs is one array, or one object, or one of either a line. So every value at the top is taken as it is,
+unless it is an array; then its elements are. Only one of them is in memory at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _BLANKS = re.compile(rb"[ \t\r\n]*")
 
 
 class Element(NamedTuple):
-    """One value: the line where it begins, the array that it stands in (0: in none), its bytes, and the offset of its end."""
+    """One value: the line where it begins, the array that it stands in (0: in none), its bytes, and the offset of its
+    end.
+    """
 
     line: int
     array: int
@@ -30,7 +32,9 @@ class Element(NamedTuple):
 
 
 def elements(path: Path) -> Iterator[Element]:
-    """The elements of a file's arrays, and its other values, in order. Raises Malformed where the file is cut or broken."""
+    """The elements of a file's arrays, and its other values, in order. Raises Malformed where the file is cut or
+    broken.
+    """
     splitter = _Splitter()
     size = _CHUNK
     with path.open("rb") as file:

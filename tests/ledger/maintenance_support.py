@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def ledger_files(path: Path) -> Iterator[Path]:
     for each in sorted(path.parent.rglob("*")):
         if each.is_file() and str(each).startswith(str(path)):
             yield each
+
+
+def left_in_files(path: Path, mark: Markers) -> dict[str, list[str]]:
+    """The markers that any byte of any file of the ledger still shows."""
+    found = {}
+    for each in ledger_files(path):
+        # By another process: closing a file drops the locks that SQLite in this process holds on it.
+        data = subprocess.run(["cat", each], stdout=subprocess.PIPE, check=True).stdout
+        if names := mark.found_in(data):
+            found[each.name] = names
+    return found
 
 
 def all_rows(connection: apsw.Connection, suffix: str = "") -> dict[str, list[Any]]:

@@ -326,3 +326,12 @@ def test_installing_a_hook_brings_the_previous_one_back_afterwards() -> None:
         seam.reach("b")
     seam.reach("c")
     assert heard == ["inner a", "outer b"]
+
+
+def test_a_reader_that_is_the_last_to_close_a_wal_database_closes_as_without_the_shim(tmp_path: Path) -> None:
+    writer = opened(tmp_path, None)
+    transfer(writer, 1)
+    writer.close()
+    reader = apsw.Connection(str(tmp_path / "bank.db"), flags=apsw.SQLITE_OPEN_READONLY, vfs=faults.register())
+    assert reader.execute("SELECT count(*) FROM debits").fetchall() == [(1,)]
+    reader.close()

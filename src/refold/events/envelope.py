@@ -110,9 +110,10 @@ class EventRow(NamedTuple):
 class View(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The redacted, erasable summary of an event's content, made once, at the write.
 
-    `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the facts (tool,
-    model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's key). `redacted`
-    holds the whole content with its secrets replaced, where the scan found any; where it is empty, the content is its own view.
+    `input`, `output` and `error` are short texts (`SUMMARY_BYTES`). `name` is the text behind a `~digest` in the
+    facts (tool, model, workflow, signal), `provider` likewise, `ref` a foreign id (a model's id of a call, a caller's
+    key). `redacted` holds the whole content with its secrets replaced, where the scan found any; where it is empty,
+    the content is its own view.
     """
 
     input: str | None = None

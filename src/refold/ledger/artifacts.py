@@ -35,6 +35,11 @@ class ArtifactFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    @classmethod
+    def beside(cls, ledger: Path) -> ArtifactFiles:
+        """The folder that belongs to the ledger with this file."""
+        return cls(ledger.with_name(ledger.name + "-artifacts"))
+
     def path(self, storage_key: str) -> Path:
         """Where an artifact's file is. Keys are made of checked names and ids only."""
         return self.root / storage_key
@@ -76,6 +81,11 @@ class ArtifactFiles:
         folder.rmdir()
         _sync_folder(folder.parent)
         return count
+
+    def count(self, scope_and_run: str) -> int:
+        """How many files a run has, drafts not counted."""
+        folder = self.path(scope_and_run)
+        return sum(file.suffix != ".part" for file in folder.iterdir()) if folder.is_dir() else 0
 
     def all_files(self) -> Iterator[str]:
         """The storage keys of all files, drafts included."""

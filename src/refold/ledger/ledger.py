@@ -50,7 +50,7 @@ class Ledger:
         self.ids = ids
         self.redactor = redactor
         self.group = GroupCommit(store)
-        self.files = ArtifactFiles(store.path.with_name(store.path.name + "-artifacts"))
+        self.files = ArtifactFiles.beside(store.path)
         self._writers: weakref.WeakValueDictionary[tuple[Scope, Stream], StreamWriter] = weakref.WeakValueDictionary()
         self._heart: asyncio.Task[None] | None = None
         self._pid = os.getpid()

@@ -12,8 +12,9 @@ import msgspec
 
 
 class Table(NamedTuple):
-    """How a row struct is stored: name, key columns, further unique and plain indexes, and partial ones for the few rows
-    that somebody still has to look after, or that have a parent (columns, condition)."""
+    """How a row struct is stored: name, key columns, further unique and plain indexes, and partial ones for the few
+    rows that somebody still has to look after, or that have a parent (columns, condition).
+    """
 
     name: str
     key: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from refold.events.envelope import GENESIS, Event
@@ -58,10 +59,9 @@ async def state_at(scope: ScopedLedger, run_id: str, seq: int) -> dict[str, Any]
             )
         rows = await fold_stream(reader, Stream.run(run_id), seq)
         last = await reader.raw_events(Stream.run(run_id), seq - 1, seq) if seq else []
-    tables: dict[type[Row], list[Row]] = {table: [] for table in (RunRow, DecisionRow, *(each for _, each in _LISTED))}
+    tables: dict[type[Row], list[Row]] = defaultdict(list)
     for row in rows:
-        if type(row) in tables:
-            tables[type(row)].append(row)
+        tables[type(row)].append(row)
     return _shown(tables, seq, last[0].hash if last else GENESIS)
 
 
@@ -74,14 +74,14 @@ async def fold_stream(reader: Reader, stream: Stream, upto: int | None = None) -
     rows: dict[tuple[object, ...], Row] = {}
     while page := await reader.folding(stream, state.open.seq, upto):
         for event in page:
-            _meet_intent(state, event)
+            meet_intent(state, event)
             fold(state, (event,))
         for row in state.take():
             rows[type(row), *(getattr(row, name) for name in row.TABLE.key)] = row
     return list(rows.values())
 
 
-def _meet_intent(state: FoldState, event: Event) -> None:
+def meet_intent(state: FoldState, event: Event) -> None:
     """Brings an intent to the revision before this event's where other streams brought it there."""
     facts = event.facts
     revision: int | None = getattr(facts, "revision", None)

@@ -150,10 +150,21 @@ class FaultVFS(apsw.VFS):
 class _FaultFile(apsw.VFSFile):
     def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], kind: str) -> None:
         super().__init__("", name, flags)
+        self._read_only = not flags[0] & apsw.SQLITE_OPEN_READWRITE
         self._path = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._write = f"vfs.write:{kind}"
         self._sync = f"vfs.sync:{kind}"
         self._truncate = f"vfs.truncate:{kind}"
+
+    def xLock(self, level: int) -> None:
+        try:
+            super().xLock(level)
+        except apsw.IOError:
+            if not self._read_only:
+                raise
+            # The last reader of a WAL database asks for a lock that its descriptor cannot take. SQLite ignores that
+            # error, apsw would raise it at close; "busy" it ignores as well.
+            raise apsw.BusyError from None
 
     def xWrite(self, data: Any, offset: int) -> None:
         try:

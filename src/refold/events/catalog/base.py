@@ -14,8 +14,9 @@ Name = str
 
 
 class SourceRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """The record of an imported source that an event completes: its number there, counted from 1, 16 hex digits of a keyed
-    digest of it, and the part of the conversation that it became, where it is one."""
+    """The record of an imported source that an event completes: its number there, counted from 1, 16 hex digits of a
+    keyed digest of it, and the part of the conversation that it became, where it is one.
+    """
 
     number: int
     digest: str
@@ -25,8 +26,9 @@ class SourceRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """Base of all fact structs: typed fields, kept for ever, with no text written by people or models.
 
-    `secrets` is the result of the scan that made the event's view: how many secrets were replaced there. `record` stands on
-    the last event that an importer made of one record, so that an import can go on where it was interrupted.
+    `secrets` is the result of the scan that made the event's view: how many secrets were replaced there. `record`
+    stands on the last event that an importer made of one record, so that an import can go on where it was
+    interrupted.
     """
 
     EVENT_TYPE: ClassVar[str]

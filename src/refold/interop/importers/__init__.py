@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from refold.interop.importers import pi
+from refold.interop.importers import chat, pi
 from refold.interop.importers.report import (
     ImportConflict,
     OnProgress,
@@ -33,6 +33,7 @@ class Format(NamedTuple):
 
 FORMATS: Mapping[str, Format] = {
     "pi": Format("pi coding-agent sessions (JSON lines)", pi.import_file, pi.NOT_TOLD),
+    "chat": Format("OpenAI-style chat runs, tau-bench results (JSON, JSON lines)", chat.import_file, chat.NOT_TOLD),
 }
 """The formats that `import_paths` knows, by name."""
 
@@ -42,8 +43,9 @@ async def import_paths(
 ) -> Report:
     """Brings files of one format into a scope, one after the other, and reports.
 
-    Importing a file again changes nothing; one that has grown is continued; one that was cut keeps what came before, and
-    the report names the line. Raises UnknownFormat, SourceUnreadable (before anything is written), ImportConflict.
+    Importing a file again changes nothing; one that has grown is continued; one that was cut keeps what came before,
+    and the report names the line. Raises UnknownFormat, SourceUnreadable (before anything is written),
+    ImportConflict.
     """
     chosen = FORMATS.get(format_)
     if chosen is None:

@@ -1,4 +1,6 @@
-"""What a model was sent: the messages so far, as numbered parts of the run; and the calls that wait for their results."""
+"""What a model was sent: the messages so far, as numbered parts of the run; and the calls that wait for
+their results.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def only(part: Part) -> PartList:
 
 
 class Conversation:
-    """The messages so far. Keeps one small number a record of the source, so that a compaction can go back to any of them."""
+    """The messages so far. Keeps one small number a record of the source, so that a compaction can go back to any of
+    them.
+    """
 
     def __init__(self) -> None:
         self._parts = array("I")
@@ -43,7 +47,8 @@ class Conversation:
     async def rebuild(
         self, scope: ScopedLedger, writer: StreamWriter, summary: int | None = None, first_kept: int = 1
     ) -> None:
-        """Starts again from a summary and the messages of the records from `first_kept` on, proofs read from the ledger.
+        """Starts again from a summary and the messages of the records from `first_kept` on, proofs read from the
+        ledger.
 
         Everything must be durable.
         """

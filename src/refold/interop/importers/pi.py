@@ -10,8 +10,8 @@ message bashExecution   step.completed (io): what the person ran; the model saw 
 compaction              context.compressed: the conversation is then the summary and what was kept
 anything else           step.completed (other), kept whole; listed as unknown unless it is a change of model or thinking
 
-Times: a message's own timestamp is when it was begun, the line's when it was written. So an inference is asked at the first and
-ended at the second; everything else happened at the line's.
+Times: a message's own timestamp is when it was begun, the line's when it was written. So an inference is asked at the
+first and ended at the second; everything else happened at the line's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from array import array
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from refold.events.catalog.inference import Finish
 from refold.interop.importers import amounts
 from refold.interop.importers.reading import Line, Malformed, iso_time, lines, millis_time, parse, parse_exact
+from refold.interop.importers.recorder import UNKNOWN, Source
 from refold.interop.importers.report import Report, RunReport
-from refold.interop.importers.session import UNKNOWN, Answer, Call, Result, Session, Source
+from refold.interop.importers.session import Answer, Call, Result, Session
 from refold.interop.importers.texts import message_text, only_text
 from refold.ledger.ledger import ScopedLedger
 
@@ -36,7 +37,7 @@ NOT_TOLD = (
     "the system prompt and the tools that the model was offered",
 )
 _FINISH: dict[str, Finish] = {"stop": "stop", "toolUse": "tool_use", "length": "length"}
-_FAILED = {"aborted": "aborted", "error": "provider_error"}
+_FAILED: dict[str, Literal["aborted", "provider_error"]] = {"aborted": "aborted", "error": "provider_error"}
 _PLAIN_RECORDS = ("model_change", "thinking_level_change")
 
 
@@ -183,7 +184,8 @@ class _Reader:
 def _answer(message: dict[str, Any], line: Line, at: int | None, entry: dict[str, Any]) -> Answer:
     usage, raw, cost = None, None, None
     if isinstance(message.get("usage"), dict):
-        # Read again for the digits; the message itself is kept without them, so that its numbers are what the model's API gave.
+        # Read again for the digits; the message itself is kept without them, so that its numbers are what the model's
+        # API gave.
         raw = parse_exact(line.data, line=line.number)["message"]["usage"]
         usage = amounts.pi_usage(raw)
         prices = raw.get("cost")
@@ -191,7 +193,7 @@ def _answer(message: dict[str, Any], line: Line, at: int | None, entry: dict[str
         message = {name: value for name, value in message.items() if name != "usage"}
     blocks = message.get("content")
     calls = [
-        Call(_text(block.get("id")), _text(block.get("name")) or UNKNOWN, block.get("arguments"))
+        Call(_text(block.get("id")), _text(block.get("name")) or UNKNOWN, block.get("arguments"), scanned=True)
         for block in (blocks if isinstance(blocks, list) else ())
         if isinstance(block, dict) and block.get("type") == "toolCall"
     ]

@@ -63,8 +63,8 @@ def lines(path: Path) -> Iterator[Line]:
 def parse(data: bytes, *, line: int) -> Any:
     """A JSON text as Python values. Raises Malformed, naming the line.
 
-    The fast parser refuses what Python's own takes and real files hold: NaN, lone surrogates, numbers of any size. So what
-    it refuses is tried again.
+    The fast parser refuses what Python's own takes and real files hold: NaN, lone surrogates, numbers of any size. So
+    what it refuses is tried again.
     """
     return _parse(data, line, _FAST, float)
 
@@ -90,7 +90,8 @@ def _parse(data: bytes, line: int, fast: msgspec.json.Decoder[Any], number: Call
 
 
 def _integer(text: str) -> int:
-    # int() refuses more than 4,300 digits, in time that grows with their square; a number that long is no fact of a session.
+    # int() refuses more than 4,300 digits, in time that grows with their square; a number that long is no fact of a
+    # session.
     if len(text) > 4300:
         raise ValueError(f"an integer of {len(text)} digits")
     return int(text)

@@ -22,8 +22,8 @@ _MOST_NAMES = 200
 class ImportConflict(RefoldError):
     """A record that was imported before is now another one in the source.
 
-    A run's history is never rewritten. Records are compared one by one, by keyed digests that stand in the events, so the
-    error names the first that differs. Nothing of the source was written to that run.
+    A run's history is never rewritten. Records are compared one by one, by keyed digests that stand in the events, so
+    the error names the first that differs. Nothing of the source was written to that run.
     """
 
     code = "import_conflict"
@@ -48,7 +48,9 @@ class UnknownFormat(RefoldError):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a source cannot be read on, and why. `line` counts from 1; `run` is the run's place in a file of several."""
+    """Where a source cannot be read on, and why. `line` counts from 1; `run` is the run's place in a file
+    of several.
+    """
 
     line: int
     message: str

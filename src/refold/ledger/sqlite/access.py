@@ -16,7 +16,7 @@ import apsw
 
 from refold.clock import Clock
 from refold.ledger.errors import LedgerFailing
-from refold.ledger.sqlite import schema
+from refold.ledger.sqlite import erasing, schema
 from refold.ledger.sqlite.connection import connect, translated
 from refold.ledger.sqlite.incarnation import Incarnation
 from refold.ledger.sqlite.lockfile import open_lock_file
@@ -69,6 +69,7 @@ class Access:
         if self._writing is None:
             connection = connect(self.path, self._vfs, write=True)
             schema.require_current(connection, self.path)
+            erasing.finish(connection, self.path, patience=0)  # What a process did not live to finish.
             self._writing = connection
         return self._writing
 
@@ -92,9 +93,8 @@ class Access:
 
     def in_turn(self, work: Callable[[apsw.Connection], T]) -> T:
         """Runs `work` in a write transaction of its own, in this process's turn."""
-        self.here()
-        with self._lock.turn(), translated(self.path):
-            connection = self.writer()
+
+        def transact(connection: apsw.Connection) -> T:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 result = work(connection)
@@ -104,7 +104,15 @@ class Access:
                 if not connection.getautocommit():
                     connection.execute("ROLLBACK")
                 raise
-        return result
+            return result
+
+        return self.alone(transact)
+
+    def alone(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs `work` on the writing connection in this process's turn; it makes its own transactions, if any."""
+        self.here()
+        with self._lock.turn(), translated(self.path):
+            return work(self.writer())
 
     async def threaded(self, work: Callable[[], T]) -> T:
         """Runs `work` on the one writing thread, so that waiting for the turn does not stop the event loop."""

@@ -89,6 +89,11 @@ def _move_head(connection: apsw.Connection, batch: StreamBatch, owner: int) -> i
     if batch.stream_no is None:
         row = HeadRow(0, *scope, str(batch.stream), head.seq, head.hash, head.epoch, owner, int(batch.closed), 0, b"")
         return heads.insert(connection, row).stream_no
+    erased = 0
+    if batch.stream.kind == "annex":
+        # It goes on after its run was erased, and what it said before stays marked as erased.
+        found = heads.find(connection, scope, batch.stream)
+        erased = 0 if found is None else found.erased
     old = HeadRow(
         batch.stream_no,
         *scope,
@@ -98,7 +103,7 @@ def _move_head(connection: apsw.Connection, batch: StreamBatch, owner: int) -> i
         previous.epoch,
         owner,
         0,
-        0,
+        erased,
         b"",
     )
     new = old._replace(seq=head.seq, hash=head.hash, epoch=head.epoch, closed=int(batch.closed))

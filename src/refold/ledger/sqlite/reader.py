@@ -29,8 +29,11 @@ _WHOLE = (
     "SELECT seq, format, type, version, epoch, recorded_at, occurred_at, actor, site, cause, facts, "
     "content_digest, content, view_digest, view, hash" + _RANGE
 )
+FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
+_FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 _AT_ONCE = 256
-_FOLDING = "SELECT seq, type, version, recorded_at, occurred_at, actor, site, facts, view" + _RANGE
+FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
+_FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 
 
 class SqliteReader:

@@ -144,6 +144,24 @@ def test_cancel_closes_an_imported_run_once(sample: Sample, call: Call) -> None:
     assert call("verify").status == 0
 
 
+def test_erase_takes_a_closed_runs_words_and_leaves_the_proof(sample: Sample, call: Call) -> None:
+    early = call("erase", sample.run_id, "--basis", "GDPR request 7", "--json")
+    assert (early.status, early.error["code"]) == (6, "not_closed")
+    call("cancel", sample.run_id, "--basis", "over")
+    erased = call("erase", sample.run_id, "--basis", "GDPR request 7", "--json")
+    assert erased.status == 0
+    assert set(erased.json) == {"run_id", "events", "blobs", "files", "already", "pending"}
+    assert (erased.json["already"], erased.json["pending"]) == (False, None)
+    proof = call("verify", "--json")
+    assert (proof.status, proof.json["redacted"] > 0) == (0, True)
+    assert "(erased)" in call("events", sample.run_id).out
+    assert "erased on request" in call("show", sample.run_id).out
+    assert "GDPR request 7" in call("events", sample.run_id, "--annex").out
+    assert "had been erased before" in call("erase", sample.run_id, "--basis", "again").out
+    for args in (("show", sample.run_id), ("evidence", sample.run_id), ("tool-calls",), ("runs",)):
+        assert call(*args).status == 0
+
+
 def test_verify_ends_with_7_and_the_first_bad_place(sample: Sample, call: Call) -> None:
     data = bytearray(sample.path.read_bytes())
     place = data.index(b'"tidy"')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from refold.cli.commands.calls import tool_calls
+from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
 from refold.cli.commands.evidence import evidence
 from refold.cli.commands.importing import import_
@@ -23,5 +24,6 @@ COMMANDS: tuple[click.Command, ...] = (
     verify,
     export,
     cancel,
+    erase,
 )
 """In the order in which somebody meets them."""

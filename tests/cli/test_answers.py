@@ -162,6 +162,22 @@ def test_erase_takes_a_closed_runs_words_and_leaves_the_proof(sample: Sample, ca
         assert call(*args).status == 0
 
 
+def test_a_backup_restores_to_a_ledger_that_verifies(sample: Sample, call: Call) -> None:
+    made = call("backup", "copies/today", "--json")
+    assert (made.status, made.json["streams"], made.json["unsound"]) == (0, 1, [])
+    assert call("backup", "copies/today", "--json").error["code"] == "target_exists"
+    restored = call("restore", "copies/today", "--ledger", "new.db", "--json")
+    assert (restored.status, restored.json["streams"]) == (0, 1)
+    assert restored.json["ledger_id"] != made.json["ledger_id"] == restored.json["original_id"]
+    assert call("verify", "--ledger", "new.db").status == 0
+    assert call("events", sample.run_id, "--ledger", "new.db").out == call("events", sample.run_id).out
+    taken = call("restore", "copies/today", "--json")
+    assert taken.error["code"] == "target_exists"
+    assert call("restore", "copies", "--ledger", "x.db", "--json").error["code"] == "not_a_backup"
+    for args in (("backup", "copies/again"), ("restore", "copies/again", "--ledger", "third.db")):
+        assert "1 stream" in call(*args).out
+
+
 def test_verify_ends_with_7_and_the_first_bad_place(sample: Sample, call: Call) -> None:
     data = bytearray(sample.path.read_bytes())
     place = data.index(b'"tidy"')

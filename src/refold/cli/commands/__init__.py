@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from refold.cli.commands.backup import backup, restore
 from refold.cli.commands.calls import tool_calls
 from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
@@ -25,5 +26,7 @@ COMMANDS: tuple[click.Command, ...] = (
     export,
     cancel,
     erase,
+    backup,
+    restore,
 )
 """In the order in which somebody meets them."""

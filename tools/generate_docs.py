@@ -1,4 +1,4 @@
-"""Write the pages that are generated from code: commands, errors, events, tables. With --check: fail if one is not up to date."""
+"""Write the pages that are made from code: commands, errors, events, tables. With --check: fail if one is stale."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 
 import refold
 from refold.cli.commands import COMMANDS
+from refold.cli.main import EXIT_STATUSES
 from refold.errors import RefoldError
 from refold.events.catalog import CATALOG
 from refold.ledger.sqlite.schema import create_table
@@ -69,19 +70,17 @@ def tables_page() -> str:
 def commands_page() -> str:
     lines = ["# Commands\n\n", NOTE]
     lines.append(
-        "`refold [--ledger FILE] [--scope TENANT/WORKSPACE] [--json] COMMAND`; the three may follow the command too.\n"
+        "`refold [--ledger FILE] [--scope TENANT/WORKSPACE] [--json] COMMAND`; the three may stand after it too.\n"
     )
-    lines.append(
-        "Their values come from the flag, else from `REFOLD_LEDGER` and `REFOLD_SCOPE`, else from `ledger` and\n"
-    )
-    lines.append("`scope` in the nearest `refold.toml`, else they are `refold.db` and `default/default`.\n")
+    lines.append("Their values come from the flag, else from `REFOLD_LEDGER` and `REFOLD_SCOPE`, else from `ledger`\n")
+    lines.append("and `scope` in the nearest `refold.toml`, else they are `refold.db` and `default/default`.\n\n")
+    lines.append("| exit status | |\n|---|---|\n")
+    lines += [f"| {status} | {meaning} |\n" for status, meaning in EXIT_STATUSES.items()]
     for command in COMMANDS:
         arguments = [each for each in command.params if isinstance(each, click.Argument)]
         options = [each for each in command.params if isinstance(each, click.Option) and each.name not in SHARED]
-        words = [each.metavar or str(each.name).upper() for each in arguments]
-        lines.append(
-            f"\n## {' '.join(['refold', str(command.name), *words])}\n\n{inspect.cleandoc(command.help or '')}\n"
-        )
+        words = ["refold", str(command.name), *(each.metavar or str(each.name).upper() for each in arguments)]
+        lines.append(f"\n## {' '.join(words)}\n\n{inspect.cleandoc(command.help or '')}\n")
         if options:
             lines.append("\n")
         for option in options:

@@ -28,7 +28,9 @@ class CancelInDoubt(RefoldError):
 @click.option("--status", metavar="STATUS", help="Only runs of this status.")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--in-doubt", is_flag=True, help="Only runs with a tool call that may or may not have happened.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs on a page.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True, help="Runs on a page."
+)
 @click.option("--next", "token", metavar="TOKEN", help="The page after the one that ended with this token.")
 @click.pass_context
 def runs(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--steps",
     type=click.IntRange(0),
+    metavar="N",
     default=40,
     show_default=True,
     help="Lines of the timeline (not with --json).",

@@ -188,7 +188,9 @@ class ScopedLedger:
         acquired = await store.acquire(self.scope, stream, create=stream.kind != "run")
         state = await store.load(self.scope, stream)
         next_blob = await store.next_blob(self.scope, acquired.stream_no)
-        return self._writer(stream, acquired.stream_no, acquired.head, next_blob, state=state)
+        writer = self._writer(stream, acquired.stream_no, acquired.head, next_blob, state=state)
+        await writer.adopt_intents(*(call.intent_id for call in state.open.calls.values() if call.intent_id))
+        return writer
 
     def _writer(
         self, stream: Stream, number: int | None, head: Head, next_blob: int, state: object | None = None

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from refold.ledger.ledger import Ledger
+from refold.projections.rows import AuditRow
 from tests.cli.conftest import Call, Sample
 from tests.cli.support import HOSTILE, on_ledger, record_run
 
@@ -111,6 +113,19 @@ def test_an_export_wraps_every_event_of_run_and_annex(sample: Sample, call: Call
     assert call("export").status == 2
 
 
+def test_an_export_is_on_record_before_it_leaves(sample: Sample, call: Call) -> None:
+    async def audited(ledger: Ledger) -> list[AuditRow]:
+        async with ledger.scope().reader() as reader:
+            return await reader.rows(AuditRow, {"event": "access.exported"})
+
+    assert on_ledger(sample.path, audited) == []
+    call("export", sample.run_id)
+    call("export", "--all", "--scope", "other/default")
+    (row,) = on_ledger(sample.path, audited)
+    assert (row.stream, row.run_id or row.subject, row.outcome, row.actor) == ("scope", sample.run_id, "events", "cli")
+    assert call("verify").status == 0
+
+
 def test_an_artifact_comes_back_byte_for_byte(sample: Sample, call: Call) -> None:
     (artifact,) = call("show", sample.run_id, "--json").json["artifacts"]
     answer = call("artifact", sample.run_id, artifact["artifact_id"])
@@ -127,6 +142,40 @@ def test_cancel_closes_an_imported_run_once(sample: Sample, call: Call) -> None:
     assert (again.status, again.error["code"]) == (6, "stream_closed")
     assert call("cancel", sample.run_id).status == 2
     assert call("verify").status == 0
+
+
+def test_erase_takes_a_closed_runs_words_and_leaves_the_proof(sample: Sample, call: Call) -> None:
+    early = call("erase", sample.run_id, "--basis", "GDPR request 7", "--json")
+    assert (early.status, early.error["code"]) == (6, "not_closed")
+    call("cancel", sample.run_id, "--basis", "over")
+    erased = call("erase", sample.run_id, "--basis", "GDPR request 7", "--json")
+    assert erased.status == 0
+    assert set(erased.json) == {"run_id", "events", "blobs", "files", "already", "pending"}
+    assert (erased.json["already"], erased.json["pending"]) == (False, None)
+    proof = call("verify", "--json")
+    assert (proof.status, proof.json["redacted"] > 0) == (0, True)
+    assert "(erased)" in call("events", sample.run_id).out
+    assert "erased on request" in call("show", sample.run_id).out
+    assert "GDPR request 7" in call("events", sample.run_id, "--annex").out
+    assert "had been erased before" in call("erase", sample.run_id, "--basis", "again").out
+    for args in (("show", sample.run_id), ("evidence", sample.run_id), ("tool-calls",), ("runs",)):
+        assert call(*args).status == 0
+
+
+def test_a_backup_restores_to_a_ledger_that_verifies(sample: Sample, call: Call) -> None:
+    made = call("backup", "copies/today", "--json")
+    assert (made.status, made.json["streams"], made.json["unsound"]) == (0, 1, [])
+    assert call("backup", "copies/today", "--json").error["code"] == "target_exists"
+    restored = call("restore", "copies/today", "--ledger", "new.db", "--json")
+    assert (restored.status, restored.json["streams"]) == (0, 1)
+    assert restored.json["ledger_id"] != made.json["ledger_id"] == restored.json["original_id"]
+    assert call("verify", "--ledger", "new.db").status == 0
+    assert call("events", sample.run_id, "--ledger", "new.db").out == call("events", sample.run_id).out
+    taken = call("restore", "copies/today", "--json")
+    assert taken.error["code"] == "target_exists"
+    assert call("restore", "copies", "--ledger", "x.db", "--json").error["code"] == "not_a_backup"
+    for args in (("backup", "copies/again"), ("restore", "copies/again", "--ledger", "third.db")):
+        assert "1 stream" in call(*args).out
 
 
 def test_verify_ends_with_7_and_the_first_bad_place(sample: Sample, call: Call) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+ACTOR = "cli"
+"""Who acts when a person types a command: the ledger's file has no accounts."""
 _SHARED = ("ledger", "scope")
 
 

@@ -43,6 +43,22 @@ class BadToken(RefoldError):
     remedy = "Pass `next` of the page before, unchanged, or leave --next away to begin at the start."
 
 
+class Unexpected(RefoldError):
+    """refold failed in a way that nobody foresaw: a mistake in refold. What was acknowledged is safe."""
+
+    code = "internal"
+    exit_status = 1
+    remedy = "Set REFOLD_DEBUG=1 to see where, and report it."
+
+
+class SystemRefused(RefoldError):
+    """The operating system did not read or write a file and says why: no room, no permission, a fault."""
+
+    code = "system_refused"
+    exit_status = 1
+    remedy = "Remove the reason and run the command again; what was acknowledged is safe."
+
+
 def status_of(error: BaseException, *, as_json: bool) -> int:
     """Reports an error on standard error and returns the exit status for it."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
@@ -63,14 +79,10 @@ def _known(error: BaseException) -> RefoldError:
         return error
     if isinstance(error, click.ClickException):
         return BadUsage(_sentence(error.format_message()), remedy=_help_of(error))
-    if isinstance(error, OSError) and error.filename is not None:
-        return RefoldError(
-            f"{error.filename}: {error.strerror or error}.", remedy="Check the file and its permissions."
-        )
-    return RefoldError(
-        f"refold failed in a way that it did not expect: {type(error).__name__}: {error}.",
-        remedy="Set REFOLD_DEBUG=1 to see where, and report it; what was acknowledged is safe.",
-    )
+    if isinstance(error, OSError):
+        where = "Reading or writing failed" if error.filename is None else str(error.filename)
+        return SystemRefused(f"{where}: {error.strerror or error}.")
+    return Unexpected(f"refold failed in a way that it did not expect: {type(error).__name__}: {error}.")
 
 
 def report(error: RefoldError, *, as_json: bool) -> None:

@@ -13,13 +13,19 @@ from refold.cli import failures
 from refold.cli.commands import COMMANDS
 from refold.cli.context import Cli, shared_options
 
-_EXIT_CODES = """\b
-Exit status
-  0  done            2  bad input          5  unequal          7  proof broken
-  1  our fault       6  refused, conflict  8  import incomplete
-"""
-
-
+EXIT_STATUSES = {
+    0: "done; reading commands end so whatever the run's status",
+    1: "our fault, or the system's",
+    2: "bad input",
+    5: "unequal",
+    6: "refused, or in conflict with what is there",
+    7: "the proof is broken",
+    8: "the import is incomplete",
+    failures.INTERRUPTED: "interrupted (Ctrl-C)",
+    failures.PIPE_CLOSED: "whoever read the output went away",
+}
+"""What a command's exit status says."""
+_EPILOG = "\b\nExit status\n" + "\n".join(f"  {status:<3}  {meaning}" for status, meaning in EXIT_STATUSES.items())
 _COMPLETE = "_REFOLD_COMPLETE"
 
 
@@ -34,7 +40,7 @@ class _Commands(click.Group):
     cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EXIT_CODES,
+    epilog=_EPILOG,
 )
 @shared_options
 @click.version_option(__version__, "--version", prog_name="refold", message="%(prog)s %(version)s")

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import click
 
+from refold.cli.commands.backup import backup, restore
 from refold.cli.commands.calls import tool_calls
+from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
 from refold.cli.commands.evidence import evidence
+from refold.cli.commands.importing import import_
 from refold.cli.commands.proof import verify
 from refold.cli.commands.runs import cancel, runs
 from refold.cli.commands.show import artifact, show
 
-COMMANDS: tuple[click.Command, ...] = (runs, show, events, evidence, tool_calls, artifact, verify, export, cancel)
+COMMANDS: tuple[click.Command, ...] = (
+    import_,
+    runs,
+    show,
+    events,
+    evidence,
+    tool_calls,
+    artifact,
+    verify,
+    export,
+    cancel,
+    erase,
+    backup,
+    restore,
+)
 """In the order in which somebody meets them."""

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @command("tool-calls")
 @click.option("--status", metavar="STATUS", help="Only calls of this status: in_doubt, succeeded, failed, refused, ...")
 @click.option("--run", metavar="RUN", help="Only calls of this run.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Calls on a page.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), metavar="N", default=100, show_default=True, help="Calls on a page."
+)
 @click.option("--next", "token", metavar="TOKEN", help="The page after the one that ended with this token.")
 def tool_calls(cli: Cli, status: str | None, run: str | None, limit: int, token: str | None) -> None:
     """List tool calls and their doubts.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from refold.cli.context import Cli, command
+from refold.cli.context import ACTOR, Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.shapes import clock
 from refold.cli.terminal import clipped
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from refold.events.envelope import Event
     from refold.events.identity import Stream
     from refold.ledger.ledger import ScopedLedger
+    from refold.ledger.writer import StreamWriter
 
 SCHEMA_VERSION = 1
 """Version of the export's envelope {schema_version, record_type, record}."""
 _PAGE = 64  # Events are often many kilobytes.
+_TRIES, _PAUSE = 50, 0.05
 
 
 @command("events")
@@ -112,19 +114,13 @@ def _line(out: Output, event: Event) -> None:
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--all", "everything", is_flag=True, help="All runs of the scope.")
 @click.option(
-    "--out",
-    "target",
-    type=click.File("wb", lazy=True),
-    default="-",
-    help="A file instead of standard output.",
+    "--out", "target", type=click.File("wb", lazy=True), default="-", help="A file instead of standard output."
 )
 def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
     """Write events as JSON Lines.
 
-    Each line is {schema_version, record_type, record}. Redacted views, never exact content.
-    A run's annex follows the run.
-
-    A read of the record: nothing runs, costs nothing.
+    Each line is {schema_version, record_type, record}. Redacted views, never exact content. A run's annex follows the
+    run. That an export was made is recorded in the scope's own stream before its first byte.
     """
     if bool(runs) == everything:
         raise click.UsageError("Name the runs to export, or say --all.")
@@ -132,8 +128,10 @@ def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) 
     async def work(scope: ScopedLedger) -> None:
         from refold.events.identity import Stream
 
-        for stream in [Stream.run(await scope.resolve_run(run)) for run in runs]:
-            await _export(scope, stream, target)
+        chosen = [await scope.resolve_run(run) for run in runs]
+        await _record_export(scope, chosen)
+        for run_id in chosen:
+            await _export(scope, Stream.run(run_id), target)
         after: Stream | None = None
         while everything:
             async with scope.reader() as reader:
@@ -146,6 +144,31 @@ def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) 
             after = page[-1].stream
 
     cli.on_scope(work)
+
+
+async def _record_export(scope: ScopedLedger, chosen: list[str]) -> None:
+    from refold.events.catalog.governance import AccessExported
+    from refold.events.identity import SCOPE_STREAM
+    from refold.ledger.drafts import Draft
+
+    exported: list[str | None] = [*chosen] or [None]  # None: all runs of the scope.
+    async with await _when_free(scope, SCOPE_STREAM) as writer:
+        for run_id in exported:
+            writer.append(Draft(AccessExported(what="events", run_id=run_id), actor=ACTOR))
+
+
+async def _when_free(scope: ScopedLedger, stream: Stream) -> StreamWriter:
+    """A stream that everybody writes a line to now and then: whoever has it lets go within moments."""
+    import asyncio
+
+    from refold.ledger.errors import StreamOwned
+
+    for _ in range(_TRIES):
+        try:
+            return await scope.writer(stream)
+        except StreamOwned:
+            await asyncio.sleep(_PAUSE)
+    return await scope.writer(stream)
 
 
 async def _export(scope: ScopedLedger, run: Stream, target: BinaryIO) -> None:

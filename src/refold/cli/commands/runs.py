@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli.context import Cli, command, shared_options
+from refold.cli.context import ACTOR, Cli, command, shared_options
 from refold.cli.output import Cell, Output, status_cell
 from refold.cli.shapes import clock, page_position, page_token
 from refold.errors import RefoldError
@@ -28,7 +28,9 @@ class CancelInDoubt(RefoldError):
 @click.option("--status", metavar="STATUS", help="Only runs of this status.")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--in-doubt", is_flag=True, help="Only runs with a tool call that may or may not have happened.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs on a page.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True, help="Runs on a page."
+)
 @click.option("--next", "token", metavar="TOKEN", help="The page after the one that ended with this token.")
 @click.pass_context
 def runs(
@@ -142,7 +144,7 @@ def cancel(cli: Cli, run: str, basis: str) -> None:
                         run_id=run_id,
                         tool_call_id=call.tool_call_id,
                     )
-            writer.append(Draft(RunCanceled(), content={"basis": basis}, input=basis))
+            writer.append(Draft(RunCanceled(), content={"basis": basis}, input=basis, actor=ACTOR))
             await writer.barrier()
         return {
             "run_id": run_id,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--steps",
     type=click.IntRange(0),
+    metavar="N",
     default=40,
     show_default=True,
     help="Lines of the timeline (not with --json).",
@@ -42,10 +43,14 @@ def show(cli: Cli, run: str, at: int | None, steps: int) -> None:
     """
 
     async def work(scope: ScopedLedger) -> dict[str, Any]:
+        from refold.events.identity import Stream
         from refold.replay.state import state_at, state_now
 
         run_id = await scope.resolve_run(run)
-        return await (state_now(scope, run_id) if at is None else state_at(scope, run_id, at))
+        state = await (state_now(scope, run_id) if at is None else state_at(scope, run_id, at))
+        async with scope.reader() as reader:
+            head = await reader.head(Stream.run(run_id))
+        return {**state, "erased": head is not None and head.erased}
 
     answer = cli.on_scope(work)
     if cli.as_json:
@@ -65,6 +70,8 @@ def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> N
     )
     if at is not None:
         out.line(Cell(f"as it stood at seq {at}", "quiet"))
+    if answer["erased"]:
+        out.line(Cell("  What it said was erased on request; `refold events RUN --annex` tells when and why.", "doubt"))
     facts = [
         ("started", clock(run["started_at"])),
         ("ended", clock(run["ended_at"])),

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,7 +138,8 @@ class Access:
         if self._thread is not None:
             self._thread.shutdown(wait=True)
             self._thread = None
-        with self._lock.turn():
+        # Closing the last connection makes a checkpoint, which is a write; who cannot write makes none.
+        with self._lock.turn() if self._lock.writable else nullcontext():
             self._pool.close()
             if self._writing is not None:
                 self._writing.close()

@@ -11,11 +11,14 @@ behind it instead of overtaking (with one lock it would win nearly always, with 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from refold.ledger.errors import LedgerReadOnly
 
 _A, _B = 0, 1
 _FIRST_INCARNATION = 16
@@ -32,39 +35,52 @@ class LockFile:
         self.users = 0
         self.turns = 0
         """Turns taken so far; tests count these."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = _open(path)
         self._mine: set[int] = set()
         # Record locks do not keep threads of one process apart.
         self._thread_lock = threading.Lock()
 
+    @property
+    def writable(self) -> bool:
+        """Whether this process may take a turn at all. One that may not can read, since readers take none."""
+        return self._fd is not None
+
+    def _descriptor(self) -> int:
+        if self._fd is None:
+            name = os.path.basename(self.path)
+            raise LedgerReadOnly(f"{name} cannot be written by this process, so the ledger cannot.", lock=self.path)
+        return self._fd
+
     def try_turn(self) -> bool:
-        """Takes the writers' turn if nobody has it or queues for it."""
+        """Takes the writers' turn if nobody has it or queues for it. Raises LedgerReadOnly."""
+        fd = self._descriptor()
         if not self._thread_lock.acquire(blocking=False):
             return False
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _A)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _A)
         except (BlockingIOError, PermissionError):
             self._thread_lock.release()
             return False
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _B)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _B)
         except (BlockingIOError, PermissionError):
             self._thread_lock.release()
             return False
         finally:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _A)
+            fcntl.lockf(fd, fcntl.LOCK_UN, 1, _A)
         self.turns += 1
         return True
 
     def take_turn(self) -> None:
-        """Takes the writers' turn, waiting behind those who came before."""
+        """Takes the writers' turn, waiting behind those who came before. Raises LedgerReadOnly."""
+        fd = self._descriptor()
         self._thread_lock.acquire()
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _A)
+            fcntl.lockf(fd, fcntl.LOCK_EX, 1, _A)
             try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _B)
+                fcntl.lockf(fd, fcntl.LOCK_EX, 1, _B)
             finally:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _A)
+                fcntl.lockf(fd, fcntl.LOCK_UN, 1, _A)
         except BaseException:
             self._thread_lock.release()
             raise
@@ -72,7 +88,7 @@ class LockFile:
 
     def leave(self) -> None:
         """Ends the turn."""
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _B)
+        fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, _B)
         self._thread_lock.release()
 
     @contextmanager
@@ -91,7 +107,7 @@ class LockFile:
         if incarnation in self._mine:
             return False
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
+            fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
         except (BlockingIOError, PermissionError):
             return False
         self._mine.add(incarnation)
@@ -100,17 +116,17 @@ class LockFile:
     def die(self, incarnation: int) -> None:
         """Lets the byte go."""
         self._mine.discard(incarnation)
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _FIRST_INCARNATION + incarnation)
+        fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, _FIRST_INCARNATION + incarnation)
 
     def is_alive(self, incarnation: int) -> bool:
         """Whether somebody holds the incarnation's byte. False is proof of death on this machine."""
         if incarnation in self._mine:
             return True
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
+            fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FIRST_INCARNATION + incarnation)
         except (BlockingIOError, PermissionError):
             return True
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _FIRST_INCARNATION + incarnation)
+        fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, _FIRST_INCARNATION + incarnation)
         return False
 
     def close(self) -> None:
@@ -119,7 +135,17 @@ class LockFile:
             self.users -= 1
             if self.users == 0:
                 _registry.pop(self.path, None)
-                os.close(self._fd)
+                if self._fd is not None:
+                    os.close(self._fd)
+
+
+def _open(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return None
+        raise
 
 
 def open_lock_file(path: str) -> LockFile:

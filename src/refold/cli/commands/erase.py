@@ -1,0 +1,43 @@
+"""`refold erase`: what a closed run says goes for good; that it happened, and the proof, stay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli.context import ACTOR, Cli, command
+from refold.cli.output import Cell
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import ScopedLedger
+
+
+@command("erase")
+@click.argument("run")
+@click.option("--basis", metavar="TEXT", required=True, help="On whose request, or by which rule; kept in the annex.")
+def erase(cli: Cli, run: str, basis: str) -> None:
+    """Erase what a closed run says, for good.
+
+    Prompts, arguments, results, artifacts and summaries go; numbers, digests and the chain stay, and the proof too.
+    Backups made before still hold everything. An open run is refused: `refold cancel` ends one that nobody drives.
+    """
+
+    async def work(scope: ScopedLedger) -> dict[str, Any]:
+        from refold.ledger.maintenance.erasure import erase_run
+
+        run_id = await scope.resolve_run(run)
+        return {"run_id": run_id, **(await erase_run(scope, run_id, basis, actor=ACTOR))._asdict()}
+
+    answer = cli.on_scope(work)
+    if cli.as_json:
+        cli.out.json(answer)
+        return
+    told = "had been erased before" if answer["already"] else "is erased"
+    out = cli.out
+    out.line(
+        Cell(answer["run_id"], "strong"),
+        f" {told}: {answer['events']} events, {answer['blobs']} blobs, {answer['files']} files.",
+    )
+    if answer["pending"] is not None:
+        out.line(Cell(f"Not finished: {answer['pending']} Run the command again.", "doubt"))

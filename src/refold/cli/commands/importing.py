@@ -1,0 +1,83 @@
+"""`refold import`: recorded sessions of other programs become runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli.commands.calls import doubt_sentence
+from refold.cli.commands.runs import money
+from refold.cli.context import Cli, command
+from refold.cli.output import Cell, Output
+from refold.cli.progress import Progress
+from refold.cli.terminal import clipped
+
+if TYPE_CHECKING:
+    from refold.interop.importers.report import Progress as Done
+    from refold.interop.importers.report import Report
+    from refold.ledger.ledger import ScopedLedger
+
+INCOMPLETE = 8
+
+
+def _formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from refold.interop.importers import FORMATS
+
+    return [name for name in sorted(FORMATS) if name.startswith(incomplete)]
+
+
+@command("import")
+@click.argument("format", metavar="FORMAT", shell_complete=_formats)
+@click.argument(
+    "paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="PATH..."
+)
+def import_(cli: Cli, format: str, paths: tuple[Path, ...]) -> int:
+    """Record sessions of other programs.
+
+    Makes the ledger where there is none. What was imported before is not imported again, so that an interrupted import,
+    and a session that grew, go on where they stopped. Ends with status 8 when a source could not be read to its end.
+    """
+    from refold.interop.importers import FORMATS, import_paths
+
+    if format not in FORMATS:  # Said before a new ledger is made for nothing.
+        raise click.BadParameter(f"{format!r} is none of {', '.join(sorted(FORMATS))}.", param_hint="FORMAT")
+
+    async def work(scope: ScopedLedger) -> Report:
+        with Progress() as progress:
+            return await import_paths(scope, format, list(paths), lambda done: progress(_done(done)))
+
+    report = cli.on_scope(work, create=True)
+    if cli.as_json:
+        cli.out.json(report.as_dict())
+    else:
+        _print(cli.out, report.as_dict())
+    return 0 if report.complete else INCOMPLETE
+
+
+def _done(done: Done) -> str:
+    share = f"{done.done * 100 // done.total} %" if done.total else f"{done.done} bytes"
+    return f"{Path(done.path).name}: {share}, {done.events} events"
+
+
+def _print(out: Output, report: dict[str, Any]) -> None:
+    for run in report["runs"]:
+        state = "created" if run["created"] else "added to" if run["added"] else "unchanged"
+        out.line(
+            Cell(run["run_id"] or "(no run)", "strong"), f"  {state}  ", Cell(clipped(run["source"], 100), "quiet")
+        )
+        out.line(
+            f"  {run['events']} events, {run['inferences']} inferences, {run['tool_calls']} tool calls, "
+            f"{money(run['charges'], 0)}"
+        )
+        if run["unanswered"]:
+            out.line(Cell(f"  {doubt_sentence(run['unanswered'])}", "doubt"))
+        for problem in run["errors"]:
+            out.line(Cell(f"  line {problem['line']}: {problem['message']}", "bad"))
+    for unknown in report["unknown"]:
+        out.line(f"Kept as it is: {unknown['count']} x {unknown['what']} {unknown['name']!r} in {unknown['source']}")
+    if report["not_told"]:
+        out.line(Cell("What such sources cannot tell:", "quiet"))
+    for sentence in report["not_told"]:
+        out.line(Cell(f"  {sentence}", "quiet"))

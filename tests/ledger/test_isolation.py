@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from refold.ledger.conformance.isolation import VERBS, Step, see_only_themselves
 from tests.ledger.places import SqlitePlace
 
-STEPS = st.lists(
-    st.builds(Step, st.integers(0, 2), st.sampled_from(VERBS), st.integers(0, 1)), min_size=1, max_size=25
-)
+STEPS = st.lists(st.builds(Step, st.integers(0, 2), st.sampled_from(VERBS), st.integers(0, 1)), min_size=1, max_size=25)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

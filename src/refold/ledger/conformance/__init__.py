@@ -1,8 +1,8 @@
 """The conformance suite: what every adapter of the ledger must do, for any test runner.
 
 An adapter is judged through a `Place`: an empty ledger that can be opened several times (each opening is what
-a process has of a ledger: an incarnation and connections of its own) and whose leases can be made to run out. A
-check uses nothing but `Ledger`, `ScopedLedger` and the port. `CHECKS` lists them; `run_conformance` runs them
+a process has of a ledger: an incarnation and connections of its own) and whose leases can be made to run out.
+A check uses nothing but `Ledger`, `ScopedLedger` and the port. `CHECKS` lists them; `run_conformance` runs them
 all and reports:
 
     report = await run_conformance(lambda: MyPlace(new_database()))

@@ -29,9 +29,7 @@ async def check_artifacts_of_every_size_come_back_byte_for_byte(place: Place) ->
         scope = ledger.scope(SCOPE)
         for artifact_id, data in wanted.items():
             row, blob = await _stored(scope, writer, artifact_id)
-            require(
-                open_artifact(row, blob, ledger.files) == data, f"an artifact of {len(data)} bytes changed"
-            )
+            require(open_artifact(row, blob, ledger.files) == data, f"an artifact of {len(data)} bytes changed")
             same(row.store, "blob" if len(data) <= IN_LEDGER else "file", f"place of {len(data)} bytes")
 
 
@@ -43,12 +41,12 @@ async def check_a_damaged_artifact_is_never_returned(place: Place) -> None:
         large = await _store(scope, writer, _bytes(IN_LEDGER + 7))
         await writer.close()
         row, blob = await _stored(scope, writer, small)
-        stored = blob.bytes or b""
+        stored = blob.stored or b""
         for damaged in (
             None,
-            blob._replace(bytes=None),
-            blob._replace(bytes=stored[:-1]),
-            blob._replace(bytes=stored[:20] + bytes([stored[20] ^ 1]) + stored[21:]),
+            blob._replace(stored=None),
+            blob._replace(stored=stored[:-1]),
+            blob._replace(stored=stored[:20] + bytes([stored[20] ^ 1]) + stored[21:]),
         ):
             await _refuse(row, damaged, scope)
         row, blob = await _stored(scope, writer, large)

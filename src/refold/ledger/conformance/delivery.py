@@ -27,11 +27,7 @@ from refold.ledger.writer import StreamWriter
 async def check_an_inbox_takes_each_key_once(place: Place) -> None:
     async with opened(place) as ledger, opened(place) as other:
         run = (await new_run(ledger.scope(SCOPE))).stream.run_id
-        posts = [
-            each.scope(SCOPE).post(run, "k1", "signal", b"1", "usr")
-            for each in (ledger, other)
-            for _ in range(3)
-        ]
+        posts = [each.scope(SCOPE).post(run, "k1", "signal", b"1", "usr") for each in (ledger, other) for _ in range(3)]
         same(sorted(await asyncio.gather(*posts)), [False] * 5 + [True], "answers to six posts of one key")
         await other.scope(SCOPE).post(run, "k2", "signal", b"2")
         waiting = await _inbox(ledger.scope(SCOPE), run)
@@ -66,9 +62,7 @@ async def check_an_item_is_delivered_once_also_when_two_owners_race(place: Place
         place.expire_leases()
         taker = await second.scope(SCOPE).writer(frozen.stream)
         _deliver(second, taker, "k")
-        await asyncio.gather(
-            taker.barrier(), refused(Fenced, frozen.barrier(), "the delivery of a replaced owner")
-        )
+        await asyncio.gather(taker.barrier(), refused(Fenced, frozen.barrier(), "the delivery of a replaced owner"))
         events = await verified(first.scope(SCOPE), frozen.stream)
         same([event.type for event in events], ["run.created", "signal.received"], "events")
         same(await _inbox(first.scope(SCOPE), run), [], "inbox")

@@ -56,9 +56,7 @@ async def check_a_thousand_events_of_one_moment_are_told_apart(place: Place) -> 
         scope = ledger.scope(SCOPE)
         writer = await new_run(scope)
         for number in range(1000):
-            writer.append(
-                Draft(step(ledger).facts, content={"output": number}, occurred_at=10**15 - number % 3)
-            )
+            writer.append(Draft(step(ledger).facts, content={"output": number}, occurred_at=10**15 - number % 3))
         await writer.close()
         whole = [event.row for event in await all_events(scope, writer.stream)]
         async with scope.reader() as reader:

@@ -1,7 +1,7 @@
 """Two tenants with the same names: nothing of one is visible to the other through any function.
 
 `see_only_themselves` interprets a sequence of small instructions, so that a property test can generate and
-shrink them; `witness` asks every reading function of one scope for everything, also by the other's identities.
+shrink them; `witness` asks every reading function of one scope for everything, by the other's identities too.
 """
 
 from __future__ import annotations
@@ -125,9 +125,7 @@ async def witness(scope: ScopedLedger) -> list[tuple[str, Any]]:
             found.append((f"rows of {table.TABLE.name}", await reader.rows(table)))
             if "run_id" in table.__struct_fields__:
                 for run_id in run_ids():
-                    found.append(
-                        (f"{table.TABLE.name} of {run_id}", await reader.rows(table, {"run_id": run_id}))
-                    )
+                    found.append((f"{table.TABLE.name} of {run_id}", await reader.rows(table, {"run_id": run_id})))
         for run_id in run_ids():
             found.append((f"runs beginning {run_id}", await reader.rows(RunRow, after=(run_id[:-1],))))
             for stream in (Stream.run(run_id), Stream.annex(run_id), SCOPE_STREAM):
@@ -139,9 +137,7 @@ async def witness(scope: ScopedLedger) -> list[tuple[str, Any]]:
                 found.append((f"snapshots {stream}", await reader.snapshots(stream)))
                 found.append((f"inbox {stream}", await reader.inbox(stream)))
                 found.append((f"read {stream}", [repr(event) async for event in scope.read(stream)]))
-            found.append(
-                (f"intents {run_id}", await scope.ledger.store.intents(scope.scope, [f"int_{run_id}"]))
-            )
+            found.append((f"intents {run_id}", await scope.ledger.store.intents(scope.scope, [f"int_{run_id}"])))
     for run_id in run_ids():
         found.append((f"run head {run_id}", await _answer(scope.run_head(run_id))))
         found.append((f"resolve {run_id}", await _answer(scope.resolve_run(run_id))))
@@ -191,9 +187,7 @@ class _World:
                 again = await scope.create(creation(), key=f"key-{each.run}")
                 same(getattr(again, "run_id", None), run_id, "the key's run")
             case "step":
-                writer.append(
-                    Draft(StepCompleted(f"st_{name}", "score"), content={"output": text}, output=text)
-                )
+                writer.append(Draft(StepCompleted(f"st_{name}", "score"), content={"output": text}, output=text))
             case "part":
                 await writer.part("the same words in every scope")
                 await writer.part(text)
@@ -209,14 +203,10 @@ class _World:
                     mime="text/plain",
                 )
             case "tool":
-                claim = Claim(
-                    step_id=f"st_{name}", tool="mail", key=f"k{name}", fingerprint="f", effect_domain="test"
-                )
+                claim = Claim(step_id=f"st_{name}", tool="mail", key=f"k{name}", fingerprint="f", effect_domain="test")
                 writer.append(
                     Draft(
-                        ToolDispatched(
-                            intent_id=f"int_{name}", tool_call_id=f"tc_{name}", revision=1, claim=claim
-                        ),
+                        ToolDispatched(intent_id=f"int_{name}", tool_call_id=f"tc_{name}", revision=1, claim=claim),
                         content={"arguments": text},
                         input=text,
                     )

@@ -74,10 +74,7 @@ async def check_creators_that_race_with_other_work_get_a_conflict(place: Place) 
     async with opened(place) as ledger, opened(place) as other:
         drafts = [creation(input_digest="aa"), creation(input_digest="bb")]
         created = await asyncio.gather(
-            *(
-                each.scope(SCOPE).create(draft, key="race")
-                for each, draft in zip((ledger, other), drafts, strict=True)
-            ),
+            *(each.scope(SCOPE).create(draft, key="race") for each, draft in zip((ledger, other), drafts, strict=True)),
             return_exceptions=True,
         )
         kinds = sorted(type(each).__name__ for each in created)

@@ -35,11 +35,11 @@ async def check_equal_parts_are_one_blob_in_memory_and_in_the_store(place: Place
             same([blob.number for blob in blobs], [1, 2, 3], "blobs")
             for blob, text in zip(blobs, "abc", strict=True):
                 require(
-                    blob.bytes is not None and sha256(blob.bytes).digest() == blob.digest,
+                    blob.stored is not None and sha256(blob.stored).digest() == blob.digest,
                     "a blob's digest is wrong",
                 )
                 same(
-                    values.decode(unseal(blob.bytes or b"")),
+                    values.decode(unseal(blob.stored or b"")),
                     {"role": "user", "content": text},
                     "a blob's value",
                 )

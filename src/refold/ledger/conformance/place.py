@@ -180,9 +180,7 @@ async def verified(scope: ScopedLedger, stream: Stream) -> list[Event]:
     return events
 
 
-def _folded(
-    scope: ScopedLedger, stream: Stream, events: list[Event]
-) -> dict[type[Row], dict[tuple[Any, ...], Row]]:
+def _folded(scope: ScopedLedger, stream: Stream, events: list[Event]) -> dict[type[Row], dict[tuple[Any, ...], Row]]:
     state = fold(new_state(scope.scope, stream), events)
     folded: dict[type[Row], dict[tuple[Any, ...], Row]] = {}
     for row in state.take():

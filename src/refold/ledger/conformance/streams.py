@@ -49,9 +49,7 @@ async def check_a_barrier_means_durable_for_everybody(place: Place) -> None:
         )
         writer.append(step(ledger, 3))
         await writer.barrier()
-        same(
-            outputs(await verified(other.scope(SCOPE), writer.stream)), [0, 1, 2, 3], "after the next barrier"
-        )
+        same(outputs(await verified(other.scope(SCOPE), writer.stream)), [0, 1, 2, 3], "after the next barrier")
 
 
 async def check_what_was_committed_survives_the_end_of_every_process(place: Place) -> None:
@@ -134,9 +132,7 @@ async def check_a_closed_stream_takes_nothing_more(place: Place) -> None:
             await writer.barrier()
         await writer.close()
         await refused(StreamClosed, scope.writer(writer.stream), "opening a closed stream")
-        same(
-            [event.type for event in await verified(scope, writer.stream)][-1], "run.succeeded", "last event"
-        )
+        same([event.type for event in await verified(scope, writer.stream)][-1], "run.succeeded", "last event")
         async with scope.reader() as reader:
             head = await reader.head(writer.stream)
         require(head is not None and head.closed, "the head does not say closed")
@@ -153,9 +149,7 @@ async def check_an_annex_takes_facts_after_the_run_has_ended(place: Place) -> No
         async with await scope.writer(Stream.annex(writer.stream.run_id)) as annex:
             annex.append(Draft(FeedbackAdded(ledger.ids.new("fb"), "person", "1"), input="good", actor="usr"))
         async with await scope.writer(annex.stream) as annex:
-            annex.append(
-                Draft(FeedbackAdded(ledger.ids.new("fb"), "person", "0"), input="on reflection, bad")
-            )
+            annex.append(Draft(FeedbackAdded(ledger.ids.new("fb"), "person", "0"), input="on reflection, bad"))
         same(len(await verified(scope, annex.stream)), 2, "annex events")
         same([e.row for e in await verified(scope, writer.stream)], [e.row for e in before], "the run itself")
         await refused(
@@ -172,9 +166,7 @@ async def check_the_scope_has_a_stream_of_its_own(place: Place) -> None:
             async with await scope.writer(SCOPE_STREAM) as writer:
                 for _ in range(count):
                     writer.append(Draft(AccessRead("events"), actor="auditor"))
-        same(
-            [len(await verified(one, SCOPE_STREAM)), len(await verified(two, SCOPE_STREAM))], [2, 3], "events"
-        )
+        same([len(await verified(one, SCOPE_STREAM)), len(await verified(two, SCOPE_STREAM))], [2, 3], "events")
 
 
 async def check_a_stream_has_one_writer(place: Place) -> None:

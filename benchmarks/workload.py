@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-import string
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -44,11 +43,14 @@ FULL = Sizes(7, 5, 20_000, 1_000, 10_000, 100_000, 1_000_000, 100, (100, 1_000, 
 QUICK = Sizes(1, 1, 100, 50, 60, 120, 200, 4, (100, 200), (20, 40), 1, False)
 
 
+_VOCABULARY = Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8").split()
+
+
 def words(size: int, count: int = 200, seed: int = SEED) -> list[str]:
-    """Texts of `size` bytes that compress as prose does: random words of a vocabulary of 5,000."""
+    """Texts of `size` bytes that compress as prose does: ordinary words, drawn the more often the shorter they are."""
     draw = random.Random(seed)
-    vocabulary = ["".join(draw.choices(string.ascii_lowercase, k=draw.randint(2, 9))) for _ in range(5000)]
-    return [" ".join(draw.choices(vocabulary, k=size // 3 + 1))[:size] for _ in range(count)]
+    weights = [1 / len(word) ** 2 for word in _VOCABULARY]
+    return [" ".join(draw.choices(_VOCABULARY, weights, k=size // 2 + 1))[:size] for _ in range(count)]
 
 
 def noise(size: int, count: int = 200, seed: int = SEED) -> list[str]:

@@ -161,7 +161,7 @@ async def begin(scope: ScopedLedger, key: str | None = None, **facts: Any) -> Te
 
 async def every_event(scope: ScopedLedger, finish: bool = True) -> Teller:
     """A run with every type of event that a run and its annex can have, but other ends than the one it has."""
-    t = await begin(scope, key="order 17")
+    t = await begin(scope, key=scope.ledger.ids.new("order"))
     w = t.writer
     t.tell(
         SignalReceived(step_id=t.new("st"), signal=w.name("user")),

@@ -77,6 +77,8 @@ _DROPPED = b"-_. aeiuAEIU"
 _WITH_K = re.compile(
     rb"k(?:y(?:(?<=pky)|(?<=ccssky)|(?<=prvtky)|(?<=sgnngky)|(?<=ptonky)|(?<=mstrky)|(?<=ccontky))|(?<=cook))"
 )
+# `bsc`: `Basic dXNlcjpw...` is too short for the search for long runs.
+_WITH_C = re.compile(rb"c(?:rt(?<=scrt)|rdntl|od(?<=psscod)|(?<=bsc))")
 _WITH_W = re.compile(rb"w(?:(?<=pssw)|d(?<=pwd)|t(?<=jwt))")
 _WITH_Z = re.compile(rb"z(?<=thorz)")
 _WITH_EQUALS = re.compile(rb"=(?<=sg=)")
@@ -93,11 +95,8 @@ def may_name_secret(data: bytes) -> bool:
     """
     normal = data.translate(_LOWER, _DROPPED)
     if (
-        b"scrt" in normal
-        or b"crdntl" in normal
-        or b"pssphrs" in normal
-        or b"psscod" in normal
-        or b"bsc" in normal  # `Basic dXNlcjpw...`: too short for the search for long runs
+        b"pssphrs" in normal
+        or _WITH_C.search(normal)
         or _WITH_K.search(normal)
         or _WITH_W.search(normal)
         or _WITH_Z.search(normal)

@@ -74,25 +74,33 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
             shown, secrets = redact_json(redactor, payload)
             if secrets:
                 redacted = msgspec.Raw(shown)
+            else:  # A text is scanned the same way wherever it stands.
+                clean = tuple(value for value in draft.content.values() if type(value) is str)
         content, content_digest = seal(payload, ids.random(16))
     texts: dict[str, str] = {}
     for name in _TEXTS:
         value = getattr(draft, name)
         if value is None:
             continue
-        if draft.clean or any(value is each for each in clean):
+        if draft.clean or _holds(clean, value):
             texts[name] = summary(value, SUMMARY_BYTES)  # Scanned with the content already.
         else:
             texts[name], found = view_text(redactor, value)
             secrets = max(secrets, found)
-    view = View(**texts, redacted=redacted)
-    view_digest = view_bytes = None
-    if view == NO_VIEW:
-        view = NO_VIEW
-    else:
+    view, view_digest, view_bytes = NO_VIEW, None, None
+    if texts or secrets:
+        view = View(**texts, redacted=redacted)
         view_bytes, view_digest = seal(encode_view(view), ids.random(16))
     facts = msgspec.structs.replace(draft.facts, secrets=secrets) if secrets else draft.facts
     return Sealed(facts, _FACTS.encode(facts), content_digest, content, view, view_digest, view_bytes)
+
+
+def _holds(values: tuple[Any, ...], value: Any) -> bool:
+    """Whether this very object is among them: what equals it may be of another type."""
+    for each in values:  # noqa: SIM110 - a generator costs as much as the rest of the view
+        if each is value:
+            return True
+    return False
 
 
 def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:

@@ -157,6 +157,7 @@ class ScopedLedger:
             if existing is None:
                 raise
             return existing
+        self.ledger.register(writer)
         return writer
 
     async def _same_work(self, key: str, created: Draft) -> Existing | None:
@@ -188,13 +189,16 @@ class ScopedLedger:
         acquired = await store.acquire(self.scope, stream, create=stream.kind != "run")
         state = await store.load(self.scope, stream)
         next_blob = await store.next_blob(self.scope, acquired.stream_no)
-        return self._writer(stream, acquired.stream_no, acquired.head, next_blob, state=state)
+        writer = self._writer(stream, acquired.stream_no, acquired.head, next_blob, state=state)
+        await writer.adopt_intents(*(call.intent_id for call in state.open.calls.values() if call.intent_id))
+        self.ledger.register(writer)
+        return writer
 
     def _writer(
         self, stream: Stream, number: int | None, head: Head, next_blob: int, state: object | None = None
     ) -> StreamWriter:
         ledger = self.ledger
-        writer = StreamWriter(
+        return StreamWriter(
             self.scope,
             stream,
             number,
@@ -208,8 +212,6 @@ class ScopedLedger:
             next_blob=next_blob,
             fingerprint=fingerprint(),
         )
-        ledger.register(writer)
-        return writer
 
     async def run_head(self, run_id: str) -> Head:
         """Where a run stands. Raises RunNotFound."""
@@ -245,8 +247,11 @@ class ScopedLedger:
         """The events after a position, then each further one as it is committed, until the stream is closed.
 
         Reads the database and nothing else, so that a reader that comes late or comes back gets what it missed, once
-        each. Raises BeyondHead for a position that the stream has not reached.
+        each. Raises RunNotFound when there is no such run, BeyondHead for a position that the stream has not reached.
+        An annex, or the scope's stream, is awaited where it does not exist yet.
         """
+        if stream.kind != "scope":
+            await self.run_head(stream.run_id)
         async with self.reader() as reader:
             found = await reader.head(stream)
         if after > (0 if found is None else found.head.seq):

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 from refold.errors import RefoldError
 from refold.events.identity import Scope, Stream
-from refold.ledger.ledger import Ledger, ScopedLedger
+from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger
+from refold.ledger.sqlite.heads import HeadRow
 from refold.ledger.verify import Bad, StreamReport, verify_stream
 
 Progress = Callable[[int, int], None]
 """Told the streams done and in all."""
+
+_CHUNK = 20_000
+"""Events after which a worker hands in its streams and takes further ones: small enough to keep two of
+them busy to the end.
+"""
 
 
 class Proof(NamedTuple):
@@ -38,25 +48,26 @@ async def verify_run(scope: ScopedLedger, run_id: str) -> Proof:
     return _sum(reports)
 
 
-async def verify_all(ledger: Ledger, progress: Progress | None = None) -> Proof:
-    """Proves every stream in the ledger; rows that belong to no stream are bad too. Goes on after a bad stream, and
-    names the first.
+async def verify_all(ledger: Ledger, progress: Progress | None = None, workers: int = 1) -> Proof:
+    """Proves every stream in the ledger; rows that belong to no stream are bad too. Goes on after a bad
+    stream, and names the first.
+
+    With more than one worker, streams are shared out among that many processes, which read the file
+    themselves. They are started afresh, so a script that asks for them needs the usual `if __name__ ==
+    "__main__"`.
     """
     try:
         heads, orphan = ledger.store.all_streams()
     except RefoldError as error:
         return Proof(0, 0, 0, Bad("", 0, f"the table of streams cannot be read: {error.message}"))
-    reports = []
-    for done, head in enumerate(heads):
-        if progress is not None:
-            progress(done, len(heads))
-        try:
-            if not head.intact:
-                raise ValueError("the row of the stream's head was changed")
-            scope = ledger.scope(Scope(head.tenant_id, head.workspace_id))
-            reports.append(await _prove(scope, Stream.parse(head.stream)))
-        except (RefoldError, ValueError, TypeError) as error:
-            reports.append(StreamReport(0, 0, Bad(str(head.stream), 0, str(error))))
+    if workers > 1:
+        reports = await _share_out(ledger.path, heads, progress, workers)
+    else:
+        reports = []
+        for done, head in enumerate(heads):
+            if progress is not None:
+                progress(done, len(heads))
+            reports.append(await _prove_head(ledger, head))
     if orphan is None and all(report.first_bad is None for report in reports):
         fault = _structure(ledger)
         if fault is not None:
@@ -74,6 +85,55 @@ def _structure(ledger: Ledger) -> Bad | None:
     except RefoldError as error:
         fault = error.message
     return None if fault is None else Bad("", 0, f"the database's structure is damaged: {fault}")
+
+
+async def _share_out(
+    path: Path, heads: Sequence[HeadRow], progress: Progress | None, workers: int
+) -> list[StreamReport]:
+    loop = asyncio.get_running_loop()
+    reports: list[StreamReport] = []
+    # Not forked: a child would inherit the locks of this process's threads as they happen to be.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        tasks = [loop.run_in_executor(pool, _prove_chunk, path, chunk) for chunk in _chunks(heads)]
+        for task in tasks:
+            if progress is not None:
+                progress(len(reports), len(heads))
+            reports += await task
+    return reports
+
+
+def _chunks(heads: Sequence[HeadRow]) -> Iterator[list[HeadRow]]:
+    chunk: list[HeadRow] = []
+    events = 0
+    for head in heads:
+        chunk.append(head)
+        # A head that was changed may say anything, also what is not a number.
+        events += head.seq if head.intact else _CHUNK
+        if events >= _CHUNK:
+            yield chunk
+            chunk, events = [], 0
+    if chunk:
+        yield chunk
+
+
+def _prove_chunk(path: Path, heads: Sequence[HeadRow]) -> list[StreamReport]:
+    """What a worker does."""
+
+    async def prove() -> list[StreamReport]:
+        async with await open_ledger(path, create=False) as ledger:
+            return [await _prove_head(ledger, head) for head in heads]
+
+    return asyncio.run(prove())
+
+
+async def _prove_head(ledger: Ledger, head: HeadRow) -> StreamReport:
+    try:
+        if not head.intact:
+            raise ValueError("the row of the stream's head was changed")
+        scope = ledger.scope(Scope(head.tenant_id, head.workspace_id))
+        return await _prove(scope, Stream.parse(head.stream))
+    except (RefoldError, ValueError, TypeError) as error:
+        return StreamReport(0, 0, Bad(str(head.stream), 0, str(error)))
 
 
 async def _prove(scope: ScopedLedger, stream: Stream) -> StreamReport:

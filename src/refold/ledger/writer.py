@@ -25,7 +25,8 @@ from refold.ledger.errors import Fenced, StreamClosed
 from refold.ledger.group import GroupCommit
 from refold.ledger.port import BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
 from refold.ledger.snapshots import take_snapshot
-from refold.projections import FoldState, Row, fold
+from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold
+from refold.projections.rows import IntentRow
 
 SNAPSHOT_EVERY = 2000
 """Events between snapshots of a stream's open state."""
@@ -84,6 +85,8 @@ class StreamWriter:
         self._blobs: list[BlobRow] = []
         self._delivered: list[tuple[str, int]] = []
         # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
+        self._intents = Intents()
+        self._touched: dict[str, IntentRow] = {}
         self._parts: OrderedDict[bytes, tuple[int, bytes, Any]] = OrderedDict()
         self._knows_all_parts = head.seq == 0
         self._closed = closed
@@ -167,7 +170,13 @@ class StreamWriter:
             digest,
         )
         event = Event(seq, name, now, draft.occurred_at, draft.actor, draft.site, facts, sealed.view, row)
+        touches = name in INTENT_EVENTS
+        if touches:
+            self._intents.check(event, str(self.stream))
         fold(self._state, (event,))
+        if touches:
+            intent = self._intents.apply(event, str(self.stream), self.stream.run_id)
+            self._touched[intent.intent_id] = intent
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)
         if delivers is not None:
@@ -230,10 +239,15 @@ class StreamWriter:
         return self._next_blob
 
     async def adopt_intents(self, *intent_ids: str) -> None:
-        """Loads intents of other streams into the fold, before an event of this stream touches them."""
-        wanted = [each for each in intent_ids if each not in self._state.open.intents]
-        for row in await self._store.intents(self.scope, wanted):
-            self._state.open.intents[row.intent_id] = row
+        """Reads intents as they stand, before an event of this stream touches them. This writer's own are there
+        already, and those of calls that were open when it was made.
+        """
+        for row in await self._store.intents(self.scope, intent_ids):
+            self._intents.rows[row.intent_id] = row
+
+    def intent(self, intent_id: str) -> IntentRow:
+        """An open intent as it stands with everything that this writer appended. Raises KeyError."""
+        return self._intents.rows[intent_id]
 
     async def barrier(self) -> None:
         """Returns when everything appended so far is durable. Raises Fenced, LedgerFull and the like."""
@@ -282,12 +296,14 @@ class StreamWriter:
             self._closed,
             self._events,
             self._blobs,
-            [_frozen(row) for row in self._state.take()],
+            [_frozen(row) for row in (*self._state.take(), *self._touched.values())],
             snapshot,
             self._delivered,
         )
         self._sent = self._head
         self._events, self._blobs, self._delivered = [], [], []
+        self._touched.clear()
+        self._intents.forget_closed()
         return batch
 
     def settle(self, outcome: Outcome) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from refold.errors import RefoldError
 from refold.events.envelope import Event, StreamRef
 from refold.events.identity import Scope, Stream
-from refold.projections.rows import ApprovalRow, IntentRow, Row, RunRow, StepRow, ToolCallRow
+from refold.projections.rows import ApprovalRow, Row, RunRow, StepRow, ToolCallRow
 
 
 class BrokenFold(RefoldError):
@@ -42,7 +42,6 @@ class OpenState(msgspec.Struct, omit_defaults=True):
     steps: dict[str, StepRow] = {}
     calls: dict[str, ToolCallRow] = {}
     approvals: dict[str, ApprovalRow] = {}
-    intents: dict[str, IntentRow] = {}
 
 
 class FoldState:

@@ -1,41 +1,72 @@
-"""`tool_intents`: one row a logical effect, folded in the order of its own revisions across all streams
-that touch it.
+"""`tool_intents`: one row a logical effect. The one projection that is folded by intent and not by stream.
+
+An intent may be touched from several streams: a run, its annex, a re-execution. Each such event carries the intent's
+next revision, and this fold applies them in that order, whatever streams they stand in.
 """
 
 from __future__ import annotations
 
 from refold.events.catalog.tool import Claim
 from refold.events.envelope import Event
-from refold.projections.fold import FoldState, named, on
+from refold.projections.fold import BrokenFold, named
 from refold.projections.rows import IntentRow
 
-_CLOSED = ("succeeded",)
+INTENT_EVENTS = frozenset(
+    {"tool.claimed", "tool.dispatched", "tool.answered", "tool.failed", "tool.doubted", "tool.resolved"}
+)
+"""The types of events that carry a revision of an intent."""
 
 
-@on("tool.claimed", "tool.dispatched", "tool.answered", "tool.failed", "tool.doubted", "tool.resolved")
-def touched(state: FoldState, event: Event) -> None:
-    facts = event.facts
-    row = state.open.intents.get(facts.intent_id)
-    if row is None:
-        if facts.revision != 1 or facts.claim is None:
-            raise state.broken(event, "the intent", facts.intent_id)
-        row = state.open.intents[facts.intent_id] = _new(state, event, facts.claim)
-    elif facts.revision != row.revision + 1:
-        raise state.broken(
-            event, f"revision {facts.revision} of an intent at revision {row.revision}:", facts.intent_id
-        )
-    apply(row, event, state.run_id)
-    state.put(row)
-    if is_closed(row):
-        del state.open.intents[facts.intent_id]
+class Intents:
+    """Intents as they stand, by id. Whoever applies an event first puts the row here if the intent is
+    older than that.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, IntentRow] = {}
+
+    def is_next(self, event: Event) -> bool:
+        """Whether the event carries the revision after the one that its intent stands at here."""
+        row = self.rows.get(event.facts.intent_id)
+        return bool(event.facts.revision == (1 if row is None else row.revision + 1))
+
+    def check(self, event: Event, stream: str) -> None:
+        """Raises BrokenFold when the event does not bring its intent's next revision."""
+        facts = event.facts
+        row = self.rows.get(facts.intent_id)
+        if not self.is_next(event) or (row is None and facts.claim is None):
+            found = "unknown" if row is None else f"at revision {row.revision}"
+            raise BrokenFold(
+                f"{event.type} at seq {event.seq} of {stream} brings revision {facts.revision} of intent "
+                f"{facts.intent_id}, which is {found}.",
+                stream=stream,
+                seq=event.seq,
+                type=event.type,
+            )
+
+    def apply(self, event: Event, stream: str, run_id: str) -> IntentRow:
+        """Brings the intent to the event's revision. Raises BrokenFold, and then nothing was changed."""
+        self.check(event, stream)
+        facts = event.facts
+        row = self.rows.get(facts.intent_id)
+        if row is None:
+            row = self.rows[facts.intent_id] = _new(event, facts.claim, run_id)
+        row.revision = facts.revision
+        _apply(row, event, run_id)
+        return row
+
+    def forget_closed(self) -> None:
+        """Drops the rows of intents to which nothing more can happen."""
+        for row in [row for row in self.rows.values() if is_closed(row)]:
+            del self.rows[row.intent_id]
 
 
 def is_closed(row: IntentRow) -> bool:
     """Whether nothing more can happen to the intent: it succeeded, or its failure was seen from outside."""
-    return row.status in _CLOSED or (row.observed and row.status == "failed")
+    return row.status == "succeeded" or (row.observed and row.status == "failed")
 
 
-def _new(state: FoldState, event: Event, claim: Claim) -> IntentRow:
+def _new(event: Event, claim: Claim, run_id: str) -> IntentRow:
     return IntentRow(
         intent_id=event.facts.intent_id,
         effect_domain=claim.effect_domain,
@@ -46,14 +77,12 @@ def _new(state: FoldState, event: Event, claim: Claim) -> IntentRow:
         fingerprint=claim.fingerprint,
         status="claimed",
         revision=0,
-        owner_run_id=state.run_id,
+        owner_run_id=run_id,
     )
 
 
-def apply(row: IntentRow, event: Event, run_id: str) -> None:
-    """Changes the row by the next revision of its intent, which `event` of `run_id`'s stream carries."""
+def _apply(row: IntentRow, event: Event, run_id: str) -> None:
     facts = event.facts
-    row.revision = facts.revision
     match event.type:
         case "tool.claimed" | "tool.dispatched":
             if facts.claim is not None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from refold.errors import RefoldError
 from refold.events.identity import Stream
 from refold.ledger.errors import RunNotFound
 from refold.ledger.ledger import ScopedLedger
@@ -164,10 +165,30 @@ async def _intents(reader: Reader, run_id: str) -> Elements:
 
 async def _events(reader: Reader, stream: Stream) -> Elements:
     after = 0
-    while page := await reader.events(stream, after, limit=EVENTS_AT_ONCE):
+    while True:
+        try:
+            page = await reader.events(stream, after, limit=EVENTS_AT_ONCE)
+        except RefoldError:
+            # One of them cannot be read: each by itself, so that it is shown where it stands.
+            for seq in range(after + 1, after + EVENTS_AT_ONCE + 1):
+                if (shown := await _event(reader, stream, seq)) is not None:
+                    yield shown
+            after += EVENTS_AT_ONCE
+            continue
+        if not page:
+            return
         for event in await events_json(reader, stream, page):
             yield event
         after = page[-1].seq
+
+
+async def _event(reader: Reader, stream: Stream, seq: int) -> dict[str, Any] | None:
+    """One event, with the reason in place of its data where it cannot be read; None where there is none."""
+    try:
+        shown = await events_json(reader, stream, await reader.events(stream, seq - 1, seq))
+    except RefoldError as error:
+        return {"id": stream.event_id(seq), "seq": seq, "unreadable": error.as_dict()}
+    return shown[0] if shown else None
 
 
 async def _audit(reader: Reader, *streams: Stream) -> Elements:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from refold.events.envelope import GENESIS, Event
+from refold.events.envelope import GENESIS
 from refold.events.identity import Stream
 from refold.ledger.errors import BeyondHead, RunNotFound
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import Reader, StreamHead
-from refold.projections import FoldState, Row, fold, new_state
+from refold.projections import Row, fold, new_state
 from refold.projections.rows import (
     ApprovalRow,
     ArtifactRow,
     CostRow,
     DecisionRow,
-    IntentRow,
     RunRow,
     StepRow,
     ToolCallRow,
@@ -66,32 +65,16 @@ async def state_at(scope: ScopedLedger, run_id: str, seq: int) -> dict[str, Any]
 
 
 async def fold_stream(reader: Reader, stream: Stream, upto: int | None = None) -> list[Row]:
-    """Every row that the events up to a seq make, in the order of their making.
-
-    Intents stand in several streams; of one that others touched as well, what is made here is only this stream's share.
+    """Every row that the events up to a seq make, in the order of their making. Intents, which have a fold of their
+    own, are not among them.
     """
     state = new_state(reader.scope, stream)
     rows: dict[tuple[object, ...], Row] = {}
     while page := await reader.folding(stream, state.open.seq, upto):
-        for event in page:
-            meet_intent(state, event)
-            fold(state, (event,))
+        fold(state, page)
         for row in state.take():
             rows[type(row), *(getattr(row, name) for name in row.TABLE.key)] = row
     return list(rows.values())
-
-
-def meet_intent(state: FoldState, event: Event) -> None:
-    """Brings an intent to the revision before this event's where other streams brought it there."""
-    facts = event.facts
-    revision: int | None = getattr(facts, "revision", None)
-    if revision is None or revision == 1:
-        return
-    row = state.open.intents.get(facts.intent_id)
-    if row is None:
-        row = IntentRow(facts.intent_id, "", "", 1, "unsafe", "", "", "claimed", 0, state.run_id)
-        state.open.intents[facts.intent_id] = row
-    row.revision = revision - 1
 
 
 async def _head(reader: Reader, scope: ScopedLedger, run_id: str) -> StreamHead:

@@ -14,10 +14,9 @@ from refold.events.catalog import CATALOG
 from refold.events.envelope import Event, StreamRef
 from refold.events.identity import Scope, Stream
 from refold.ledger.sqlite.reader import decode_rows
-from refold.projections import ROWS, FoldState, OpenState, Row, fold, new_state
-from refold.projections.intents import touched
+from refold.projections import ROWS, Row, fold, new_state
+from refold.projections.intents import Intents
 from refold.projections.rows import IntentRow
-from refold.replay.state import meet_intent
 from tests.invariants.checks.reading import EVENTS, HEADS, reading, rows
 
 Table = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -42,11 +41,9 @@ def folded(connection: apsw.Connection) -> dict[type[Row], Table]:
         for event in events:
             if hasattr(event.facts, "intent_id") and hasattr(event.facts, "revision"):
                 touching.append((event.facts.intent_id, event.facts.revision, state.ref, event))
-            meet_intent(state, event)
-            fold(state, (event,))
+        fold(state, events)
         for row in state.take():
-            if not isinstance(row, IntentRow):
-                _put(tables, scope, row)
+            _put(tables, scope, row)
     for scope, row in _intents(touching):
         _put(tables, scope, row)
     return tables
@@ -54,16 +51,12 @@ def folded(connection: apsw.Connection) -> dict[type[Row], Table]:
 
 def _intents(touching: list[tuple[str, int, StreamRef, Event]]) -> Iterator[tuple[Scope, IntentRow]]:
     """Intents in the order of their own revisions, whichever streams those stand in."""
-    latest: dict[str, IntentRow] = {}
+    intents = Intents()
     scopes: dict[str, Scope] = {}
     for intent, _, ref, event in sorted(touching, key=lambda each: each[:2]):
-        known = {intent: latest[intent]} if intent in latest else {}
-        state = FoldState(ref, OpenState(intents=known))
-        touched(state, event)
-        (row,) = state.take()
-        assert isinstance(row, IntentRow)
-        latest[intent], scopes[intent] = row, ref.scope
-    for intent, row in latest.items():
+        intents.apply(event, str(ref.stream), ref.stream.run_id)
+        scopes[intent] = ref.scope
+    for intent, row in intents.rows.items():
         yield scopes[intent], row
 
 

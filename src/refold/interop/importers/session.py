@@ -199,7 +199,7 @@ class Session(Recorder):
         if artifact_id is not None:
             self._stored(call, data, artifact_id, result)
         # The fold's revision and not 2: a person may have looked into the doubt in the meantime.
-        identity = (call.intent_id, call.tool_call_id, writer.state.open.intents[call.intent_id].revision + 1)
+        identity = (call.intent_id, call.tool_call_id, writer.intent(call.intent_id).revision + 1)
         shown = kept if result.text is None else result.text
         facts: Facts
         if result.failed:

@@ -21,7 +21,7 @@ from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.commit import write_rows
 from refold.ledger.sqlite.connection import BUSY_MILLISECONDS, query
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
-from refold.ledger.sqlite.refolding import refold_stream, scope_of
+from refold.ledger.sqlite.refolding import refold_stream, rename_intents, scope_of
 from refold.projections import new_state
 from refold.projections.rows import IntentRow
 
@@ -70,8 +70,9 @@ def take_content(connection: apsw.Connection, run: HeadRow, annex: HeadRow, cata
             )
         heads.replace(connection, head, head._replace(erased=erased))
         state = new_state(scope, Stream.parse(head.stream))
-        for rows in refold_stream(state, connection, head, catalog, connection, IntentRow.TABLE.name):
+        for rows in refold_stream(state, connection, head, catalog):
             write_rows(connection, *scope, [(type(row), msgspec.structs.astuple(row)) for row in rows])
+        rename_intents(connection, connection, head, IntentRow.TABLE.name, catalog)
 
 
 def unfinished(connection: apsw.Connection) -> list[HeadRow]:

@@ -117,10 +117,12 @@ class SqliteReader:
         number = self._number(stream)
         if number is None:
             return []
+        # Kept within the stream's range of ids: a number outside it would be a place in another stream.
         base = number << SHIFT
-        last = base | (SEQ_LIMIT if upto is None else upto)
+        first = base | min(max(after, 0), SEQ_LIMIT)
+        last = base | (SEQ_LIMIT if upto is None else min(max(upto, 0), SEQ_LIMIT))
         with translated(self._pool.path):
-            return query(self.connection, sql, (base | after, last, *self.scope, limit))
+            return query(self.connection, sql, (first, last, *self.scope, limit))
 
     async def raw_events(
         self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000

@@ -3,15 +3,14 @@
 `Refolding` folds every stream of a ledger into tables of any name, in any database, in bounded memory. It remembers in
 a table of its own how far each stream came, so that it can be called again to catch up with writers.
 
-Intents cross streams. A stream whose next event needs a revision that another stream has not yet brought is left where
-it stands and taken up again afterwards. What was committed had an order, so this always ends; if nothing moves any
-more, a revision is missing.
+Intents cross streams. An event that brings a later revision than the next one waits until the streams that bring those
+between have been read; what still waits when all have been read shows that a revision is missing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -26,8 +25,7 @@ from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.reader import FOLD_COLUMNS, decode_for_fold
 from refold.ledger.sqlite.schema import columns, create_table, upsert
-from refold.projections import ROWS, BrokenFold, FoldState, Row, fold, freeze, new_state, thaw
-from refold.projections.intents import is_closed
+from refold.projections import INTENT_EVENTS, ROWS, FoldState, Intents, Row, fold, freeze, new_state, thaw
 from refold.projections.rows import IntentRow
 
 PLACES = "refolding_places"
@@ -44,11 +42,10 @@ _PAGE = f"SELECT {FOLD_COLUMNS} FROM events WHERE id > ? AND id <= ? ORDER BY id
 
 
 class _Place(NamedTuple):
-    """How far a stream came. `stale`: some of its rows show what was erased meanwhile, and have to be made again."""
+    """How far a stream came, whether it was erased then, and its open state unless it was closed."""
 
     seq: int
     erased: int
-    stale: int
     state: bytes | None
 
 
@@ -73,7 +70,9 @@ class Refolding:
         self._progress = progress
         self.folded = 0
         """Events folded so far."""
-        self._touching = intent_events(catalog)
+        self._intents = Intents()
+        self._touched: dict[str, tuple[Scope, IntentRow]] = {}
+        self._early: dict[str, dict[int, tuple[Event, StreamRef]]] = defaultdict(dict)
         self._rows: dict[type[Row], list[tuple[Any, ...]]] = defaultdict(list)
         self._places: list[tuple[Any, ...]] = []
         self._pending = 0
@@ -87,103 +86,93 @@ class Refolding:
         Raises BrokenFold, UnknownEvent, LedgerDamaged.
         """
         first = self.folded
-        while True:
-            before = self.folded
-            blocked = self._pass(read)
-            if blocked is None:
-                return self.folded - first
-            if self.folded == before:
-                raise blocked
-
-    def _pass(self, read: apsw.Connection) -> BrokenFold | None:
-        blocked, after = None, 0
+        after = 0
         while page := _heads(read, after):
             known = self._known(after, page[-1].stream_no)
             for head in page:
                 place = known.get(head.stream_no)
                 if place is None or place.seq != head.seq or (head.erased and not place.erased):
-                    blocked = self._fold(read, head, place) or blocked
+                    self._fold(read, head, place)
                 if self._pending >= _ROWS:
                     self._flush()
             after = page[-1].stream_no
         self._flush()
-        return blocked
+        return self.folded - first
+
+    def finish(self) -> None:
+        """To be called when every event was folded. Raises BrokenFold where a revision of an intent never came."""
+        for waiting in self._early.values():
+            for event, ref in waiting.values():
+                Intents().apply(event, str(ref.stream), ref.stream.run_id)
 
     def _known(self, after: int, last: int) -> dict[int, _Place]:
         rows: list[Any] = self._write.execute(
-            f"SELECT stream_no, seq, erased, stale, state FROM {PLACES} WHERE stream_no > ? AND stream_no <= ?",
+            f"SELECT stream_no, seq, erased, state FROM {PLACES} WHERE stream_no > ? AND stream_no <= ?",
             (after, last),
         ).fetchall()
         return {number: _Place(*rest) for number, *rest in rows}
 
-    def _fold(self, read: apsw.Connection, head: HeadRow, place: _Place | None) -> BrokenFold | None:
+    def _fold(self, read: apsw.Connection, head: HeadRow, place: _Place | None) -> None:
         scope, stream = scope_of(head), Stream.parse(head.stream)
-        if place is None or place.state is None:
-            state = new_state(scope, stream)
-        else:
-            state = thaw(StreamRef(scope, stream), place.state)
-        stale = place is not None and bool(place.stale or (head.erased and not place.erased))
-        waits = None
-        while state.open.seq < head.seq and waits is None:
+        ref = StreamRef(scope, stream)
+        state = new_state(scope, stream) if place is None or place.state is None else thaw(ref, place.state)
+        erased_since = place is not None and bool(head.erased and not place.erased)
+        while state.open.seq < head.seq:
             first = state.open.seq
             events = events_after(read, head, first, self._catalog)
             # In an annex this event says that everything before it is erased.
-            stale = stale or (place is not None and any(event.type == "content.erased" for event in events))
-            waits = self._apply(state, events)
+            erased_since = erased_since or (place is not None and any(each.type == "content.erased" for each in events))
+            fold(state, events)
+            for event in events:
+                if event.type in INTENT_EVENTS:
+                    self._touch(event, ref)
             self.folded += state.open.seq - first
-            self._take(state)
+            self._keep(scope, state.take())
             if self._pending >= _ROWS:
                 self._flush()
-        if stale and waits is None:
+        if erased_since:
             state = self._redo(read, head)
-        self._place(head, state, stale=stale and waits is not None)
-        return waits
+        self._place(head, state)
 
-    def _apply(self, state: FoldState, events: list[Event]) -> BrokenFold | None:
-        """Folds the events, or those before the first that has to wait, and says what that waits for."""
-        start = 0
-        for place, event in enumerate(events):
-            if event.type in self._touching:
-                fold(state, events[start:place])
-                start = place
-                if not self._adopt(state, event):
-                    what = f"revision {event.facts.revision} of an intent whose earlier ones are missing:"
-                    return state.broken(event, what, event.facts.intent_id)
-        fold(state, events[start:])
-        return None
-
-    def _adopt(self, state: FoldState, event: Event) -> bool:
-        """Brings the intent to where the event before this one left it, in whatever stream that stands."""
-        needed = event.facts.revision - 1
-        row = state.open.intents.get(event.facts.intent_id)
-        if needed == (0 if row is None else row.revision):
-            return True
-        self._take(state)
-        self._flush()
-        stored = stored_intent(self._write, state.ref.scope, event.facts.intent_id, self._names[IntentRow])
-        if stored is None or stored.revision < needed:
-            return False
-        state.open.intents[stored.intent_id] = stored
-        return True
+    def _touch(self, event: Event, ref: StreamRef) -> None:
+        """Applies an event to its intent, and after it those that came before their turn."""
+        intent = event.facts.intent_id
+        if intent not in self._intents.rows and event.facts.revision > 1:
+            stored = stored_intent(self._write, ref.scope, intent, self._names[IntentRow])
+            if stored is not None:
+                self._intents.rows[intent] = stored
+        if not self._intents.is_next(event):
+            self._early[intent][event.facts.revision] = (event, ref)
+            return
+        waiting = self._early.pop(intent, {})
+        while True:
+            row = self._intents.apply(event, str(ref.stream), ref.stream.run_id)
+            following = waiting.pop(row.revision + 1, None)
+            if following is None:
+                break
+            event, ref = following
+        if waiting:
+            self._early[intent] = waiting
+        self._touched[intent] = (ref.scope, row)
+        self._pending += 1
 
     def _redo(self, read: apsw.Connection, head: HeadRow) -> FoldState:
+        """Makes the rows of a stream again that was erased after it was folded."""
         scope = scope_of(head)
         state = new_state(scope, Stream.parse(head.stream))
         self._flush()
-        for rows in refold_stream(state, read, head, self._catalog, self._write, self._names[IntentRow]):
+        for rows in refold_stream(state, read, head, self._catalog):
             self._keep(scope, rows)
+        self._flush()
+        rename_intents(self._write, read, head, self._names[IntentRow], self._catalog)
         self.folded += head.seq
         self.redone.append(head)
         return state
 
-    def _place(self, head: HeadRow, state: FoldState, stale: bool) -> None:
-        done = head.closed and state.open.seq == head.seq
-        kept = None if done else freeze(state)
-        self._places.append((head.stream_no, state.open.seq, int(bool(head.erased)), int(stale), kept))
+    def _place(self, head: HeadRow, state: FoldState) -> None:
+        kept = None if head.closed else freeze(state)
+        self._places.append((head.stream_no, state.open.seq, int(bool(head.erased)), kept))
         self._pending += 1
-
-    def _take(self, state: FoldState) -> None:
-        self._keep(state.ref.scope, state.take())
 
     def _keep(self, scope: Scope, rows: list[Row]) -> None:
         for row in rows:
@@ -193,12 +182,16 @@ class Refolding:
     def _flush(self) -> None:
         if not self._pending:
             return
+        for scope, row in self._touched.values():
+            self._rows[IntentRow].append((*scope, *msgspec.structs.astuple(row)))
+        self._touched.clear()
         with self._turn():
             for table in ROWS:  # Parents before children.
                 rows = self._rows.get(table)
                 if rows:
                     self._write.executemany(upsert(table, self._names[table]), rows)
-            self._write.executemany(f"INSERT OR REPLACE INTO {PLACES} VALUES (?, ?, ?, ?, ?)", self._places)
+            self._write.executemany(f"INSERT OR REPLACE INTO {PLACES} VALUES (?, ?, ?, ?)", self._places)
+        self._intents.forget_closed()
         self._rows.clear()
         self._places.clear()
         self._pending = 0
@@ -213,7 +206,7 @@ def make_tables(connection: apsw.Connection, names: Names) -> None:
             connection.execute(statement)
     connection.execute(
         f"CREATE TABLE {PLACES} (stream_no INTEGER PRIMARY KEY, seq INTEGER NOT NULL, erased INTEGER NOT NULL, "
-        "stale INTEGER NOT NULL, state BLOB)"
+        "state BLOB)"
     )
 
 
@@ -230,71 +223,41 @@ def refold_into(
     ends. Raises BrokenFold, UnknownEvent, LedgerDamaged.
     """
     make_tables(write, names)
-    return Refolding(write, names, catalog, progress=progress).catch_up(read)
+    refolding = Refolding(write, names, catalog, progress=progress)
+    events = refolding.catch_up(read)
+    refolding.finish()
+    return events
 
 
 def refold_stream(
-    state: FoldState, read: apsw.Connection, head: HeadRow, catalog: Catalog, intents: apsw.Connection, table: str
+    state: FoldState, read: apsw.Connection, head: HeadRow, catalog: Catalog = CATALOG
 ) -> Iterator[list[Row]]:
-    """Folds a stream again from its first event into a new `state`, and yields the rows as they are to be stored.
-
-    For a stream whose views were erased. An intent may have gone on in other streams since, so its row in `table` is
-    kept but for the one field that a view decides: the tool's name, which came from the event that made the intent.
+    """Folds a stream from its first event into a new `state`, and yields its rows. For a stream whose views were
+    erased.
     """
     while state.open.seq < head.seq:
-        events = events_after(read, head, state.open.seq, catalog)
-        named_again = fold_alone(state, events, intents, catalog, table)
-        yield [row for row in state.take() if not isinstance(row, IntentRow)] + named_again
-    state.open.intents.clear()  # What was stepped back is no state to go on from.
+        fold(state, events_after(read, head, state.open.seq, catalog))
+        yield state.take()
 
 
-def fold_alone(
-    state: FoldState,
-    events: Iterable[Event],
-    intents: apsw.Connection,
-    catalog: Catalog = CATALOG,
-    table: str = IntentRow.TABLE.name,
-) -> list[Row]:
-    """Folds events of one stream without the others that touch its intents: those are stepped back from how they stand.
+def rename_intents(
+    write: apsw.Connection, read: apsw.Connection, head: HeadRow, table: str, catalog: Catalog = CATALOG
+) -> None:
+    """Gives the intents that a stream made the names that are left in their facts, after its views were erased.
 
-    The rows of intents that this puts are not to be stored. Returned are the stored rows of those that the events made,
-    with the tool's name as the events have it now.
+    Nothing else of an intent comes from a view; the rest of the row, which other streams may have brought further,
+    stays.
     """
-    touching = intent_events(catalog)
-    named_again: list[Row] = []
-    for event in events:
-        stored = None
-        if event.type in touching:
-            stored = stored_intent(intents, state.ref.scope, event.facts.intent_id, table)
-            _step_back(state, event, stored)
-        fold(state, (event,))
-        if stored is not None and event.facts.revision == 1:
-            stored.tool = state.open.intents[stored.intent_id].tool
-            named_again.append(stored)
-    return named_again
-
-
-def take_up_intents(state: FoldState, connection: apsw.Connection) -> None:
-    """Puts every open intent of a state to where it stands now, whatever streams brought it there."""
-    for intent_id in list(state.open.intents):
-        row = stored_intent(connection, state.ref.scope, intent_id, IntentRow.TABLE.name)
-        if row is None or is_closed(row):
-            del state.open.intents[intent_id]
-        else:
-            state.open.intents[intent_id] = row
-
-
-def _step_back(state: FoldState, event: Event, stored: IntentRow | None) -> None:
-    """Gives the fold an intent at the revision before the event's, which is all that it needs to go on."""
-    needed = event.facts.revision - 1
-    row = state.open.intents.get(event.facts.intent_id)
-    if needed and stored is not None and (row is None or row.revision != needed):
-        state.open.intents[stored.intent_id] = msgspec.structs.replace(stored, revision=needed)
-
-
-def intent_events(catalog: Catalog) -> frozenset[str]:
-    """The types of events that carry a revision of an intent."""
-    return frozenset(each.name for each in catalog if "revision" in each.facts.__struct_fields__)
+    after = 0
+    while after < head.seq:
+        events = events_after(read, head, after, catalog)
+        for event in events:
+            if event.type in INTENT_EVENTS and event.facts.revision == 1:
+                write.execute(
+                    f"UPDATE {table} SET tool = ? WHERE tenant_id = ? AND workspace_id = ? AND intent_id = ?",
+                    (event.facts.claim.tool, head.tenant_id, head.workspace_id, event.facts.intent_id),
+                )
+        after = events[-1].seq
 
 
 def stored_intent(connection: apsw.Connection, scope: Scope, intent_id: str, table: str) -> IntentRow | None:

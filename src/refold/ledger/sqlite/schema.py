@@ -69,16 +69,52 @@ def create_table(row: type[Row], name: str | None = None) -> list[str]:
     if "run_id" in hints and table.name not in ("runs", "audit"):
         lines.append("FOREIGN KEY (tenant_id, workspace_id, run_id) REFERENCES runs (tenant_id, workspace_id, run_id)")
     statements = [f"CREATE TABLE {called} (\n    " + ",\n    ".join(lines) + "\n) WITHOUT ROWID"]
-    for fields in table.unique:
-        index = f"{called}_{'_'.join(fields)}"
-        statements.append(f"CREATE UNIQUE INDEX {index} ON {called} ({scope}{', '.join(fields)})")
-    for fields in table.indexes:
-        index = f"{called}_{'_'.join(fields)}"
-        statements.append(f"CREATE INDEX {index} ON {called} ({scope}{', '.join(fields)})")
-    for fields, condition in table.partial:
-        index = f"{called}_open_{'_'.join(fields)}"
-        statements.append(f"CREATE INDEX {index} ON {called} ({scope}{', '.join(fields)}) WHERE {condition}")
+    for index in _indexes(row, called):
+        unique = "UNIQUE " if index.unique else ""
+        condition = f" WHERE {index.condition}" if index.condition else ""
+        statements.append(
+            f"CREATE {unique}INDEX {index.name} ON {called} ({scope}{', '.join(index.fields)}){condition}"
+        )
     return statements
+
+
+class _Index(NamedTuple):
+    name: str
+    fields: tuple[str, ...]
+    unique: bool = False
+    condition: str = ""
+
+
+def _indexes(row: type[Row], called: str) -> list[_Index]:
+    table = row.TABLE
+    return [
+        *(_Index(f"{called}_{'_'.join(fields)}", fields, unique=True) for fields in table.unique),
+        *(_Index(f"{called}_{'_'.join(fields)}", fields) for fields in table.indexes),
+        *(_Index(f"{called}_open_{'_'.join(fields)}", fields, condition=text) for fields, text in table.partial),
+    ]
+
+
+def set_estimates(connection: apsw.Connection) -> None:
+    """Tells SQLite's planner what indexes are for, in the transaction that is open; again whenever tables were swapped.
+
+    Without statistics it takes (tenant, workspace) for ten rows, and reads all of a scope rather than look one row up
+    in an index. What stands here is a large ledger's shape, the same for all, so that a query is planned the same way
+    in every ledger, whatever it holds.
+    """
+    connection.execute("ANALYZE sqlite_schema")  # Makes the table of statistics.
+    connection.execute("DELETE FROM sqlite_stat1")
+    for row in ROWS:
+        table = row.TABLE
+        scope, several, one = (1_000_000,) * 3, (1_000,), (1,)
+        found = [(table.name, (*scope, *several * (len(table.key) - 1), *one))]  # The key goes by the table's name.
+        for index in _indexes(row, table.name):
+            few = (10_000,) * 3 if index.condition else scope
+            found.append((index.name, (*few, *several * (len(index.fields) - 1), *(one if index.unique else (10,)))))
+        connection.executemany(
+            "INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (?, ?, ?)",
+            [(table.name, name, " ".join(map(str, rows))) for name, rows in found],
+        )
+    connection.execute("ANALYZE sqlite_schema")  # Makes this connection read it again; others do as they open.
 
 
 @cache
@@ -107,6 +143,7 @@ def create(connection: apsw.Connection, clock: Clock, ids: Ids) -> None:
     for row in ROWS:
         for statement in create_table(row):
             connection.execute(statement)
+    set_estimates(connection)
     connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?)", (ids.new("ledger"), clock.now(), fingerprint()))
 
 

@@ -18,13 +18,13 @@ from refold.events.identity import Scope, Stream
 from refold.ids import Ids
 from refold.ledger.blobs import leaf
 from refold.ledger.errors import RunNotFound, StreamClosed, StreamOwned
+from refold.ledger.loading import load
 from refold.ledger.port import Acquired, InboxItem, Outcome, StreamBatch
 from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.access import Access
 from refold.ledger.sqlite.committing import run_commit
 from refold.ledger.sqlite.connection import query
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
-from refold.ledger.sqlite.loading import load
 from refold.ledger.sqlite.reader import ReaderPool, SqliteReader
 from refold.projections import FoldState
 from refold.projections.rows import IntentRow

@@ -5,15 +5,14 @@ from __future__ import annotations
 from refold.events.envelope import StreamRef
 from refold.events.identity import Stream
 from refold.ledger import snapshots
-from refold.ledger.sqlite.reader import SqliteReader
-from refold.ledger.sqlite.refolding import fold_alone, take_up_intents
-from refold.projections import FoldState, new_state
+from refold.ledger.port import Reader
+from refold.projections import FoldState, fold, new_state
 from refold.projections.fingerprint import fingerprint
 
 _PAGE = 2000
 
 
-async def load(reader: SqliteReader, stream: Stream) -> FoldState:
+async def load(reader: Reader, stream: Stream) -> FoldState:
     """The open state of a stream as the reader sees it; a stream that does not exist gives the empty state."""
     state = new_state(reader.scope, stream)
     head = await reader.head(stream)
@@ -28,7 +27,6 @@ async def load(reader: SqliteReader, stream: Stream) -> FoldState:
     ref = StreamRef(reader.scope, stream)
     state = snapshots.choose(ref, found, hash_at, head.head.seq, fingerprint()) or state
     while page := await reader.folding(stream, state.open.seq, limit=_PAGE):
-        fold_alone(state, page, reader.connection)
+        fold(state, page)
         state.take()
-    take_up_intents(state, reader.connection)
     return state

@@ -48,9 +48,10 @@ def test_equal_tables_say_so_and_twice_the_same(sample: Sample, call: Call) -> N
         ("UPDATE run_cost_entries SET amount = '0.2' WHERE amount IS NOT NULL", "run_cost_entries", "amount"),
         ("UPDATE runs SET status = 'succeeded'", "runs", "status"),
         ("DELETE FROM run_steps WHERE node = 'tidy'", "run_steps", "the row is not stored"),
+        ("UPDATE tool_intents SET tool = 'rm' WHERE status = 'in_doubt'", "tool_intents", "tool"),
         (
-            "INSERT INTO feedback SELECT tenant_id, workspace_id, 'fb_1', run_id, 'run', 9, 'person', '1', 'x', 1, NULL "
-            "FROM runs",
+            "INSERT INTO feedback SELECT tenant_id, workspace_id, 'fb_1', run_id, 'run', 9, 'person', '1', 'x', 1, NULL"
+            " FROM runs",
             "feedback",
             "the row is stored, and no event makes it",
         ),

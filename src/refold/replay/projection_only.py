@@ -1,25 +1,23 @@
 """Replay kind 5 for one run: its tables are folded again from its events and compared with the stored ones.
 
-Nothing is executed and nothing is written. Intents, which several runs may touch, are compared by a rebuild of the
-whole ledger, not here.
+Nothing is executed and nothing is written. An intent that other runs touched as well is not compared: only a rebuild of
+the whole ledger has all of its events.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from refold.events.envelope import Head
+from refold.events.envelope import Event, Head
 from refold.events.identity import Stream
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import Reader
-from refold.projections import ROWS, Row
+from refold.projections import ROWS, Row, fold, new_state
+from refold.projections.intents import INTENT_EVENTS, Intents
 from refold.projections.rows import AuditRow, IntentRow
 from refold.replay.present import row_json, to_json
-from refold.replay.state import fold_stream
-
-TABLES: tuple[type[Row], ...] = tuple(table for table in ROWS if table is not IntentRow)
-"""The tables that are folded by run."""
 
 Key = tuple[Any, ...]
 Tables = dict[type[Row], dict[Key, Row]]
@@ -57,23 +55,53 @@ async def replay_projections(scope: ScopedLedger, run_id: str) -> ProjectionRepl
     before = await scope.run_head(run_id)
     async with scope.reader() as reader:
         events = 0
-        folded: Tables = {table: {} for table in TABLES}
+        folded: Tables = {table: {} for table in ROWS}
+        touches: dict[str, list[tuple[Event, Stream]]] = defaultdict(list)
         for stream in (run, annex):
-            head = await reader.head(stream)
-            events += 0 if head is None else head.head.seq
-            for row in await fold_stream(reader, stream):
-                if not isinstance(row, IntentRow):
-                    folded[type(row)][_key(row)] = row
-        stored = {table: await _stored(reader, table, run_id) for table in TABLES}
+            events += await _fold(reader, stream, folded, touches)
+        stored = {table: await _stored(reader, table, run_id) for table in ROWS if table is not IntentRow}
+        stored[IntentRow] = await _intents(reader, touches, folded[IntentRow])
     divergences = [
         _divergence(table, stored[table].get(key), folded[table].get(key))
-        for table in TABLES
+        for table in ROWS
         for key in sorted(stored[table].keys() | folded[table].keys(), key=repr)
         if stored[table].get(key) != folded[table].get(key)
     ]
     after = await scope.run_head(run_id)
     rows = sum(map(len, folded.values()))
     return ProjectionReplay(before, after, events, rows, divergences, _digest(folded))
+
+
+async def _fold(reader: Reader, stream: Stream, tables: Tables, touches: dict[str, list[tuple[Event, Stream]]]) -> int:
+    """Folds a stream into `tables`, collects the events that touch intents, and says how many events there were."""
+    state = new_state(reader.scope, stream)
+    while page := await reader.folding(stream, state.open.seq):
+        fold(state, page)
+        for row in state.take():
+            tables[type(row)][_key(row)] = row
+        for event in page:
+            if event.type in INTENT_EVENTS:
+                touches[event.facts.intent_id].append((event, stream))
+    return state.open.seq
+
+
+async def _intents(
+    reader: Reader, touches: dict[str, list[tuple[Event, Stream]]], folded: dict[Key, Row]
+) -> dict[Key, Row]:
+    """Folds the intents that these events alone made, and returns their stored rows."""
+    found: dict[Key, Row] = {}
+    intents = Intents()
+    for intent_id, events in touches.items():
+        events.sort(key=lambda each: int(each[0].facts.revision))
+        stored = await reader.rows(IntentRow, {"intent_id": intent_id})
+        ours = [event.facts.revision for event, _ in events] == list(range(1, len(events) + 1))
+        if not ours or (stored and stored[0].revision > len(events)):
+            continue
+        for event, stream in events:
+            row = intents.apply(event, str(stream), stream.run_id)
+        folded[_key(row)] = row
+        found.update({_key(each): each for each in stored})
+    return found
 
 
 async def _stored(reader: Reader, table: type[Row], run_id: str) -> dict[Key, Row]:

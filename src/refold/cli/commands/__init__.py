@@ -10,6 +10,7 @@ from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
 from refold.cli.commands.evidence import evidence
 from refold.cli.commands.importing import import_
+from refold.cli.commands.migrate import migrate
 from refold.cli.commands.proof import verify
 from refold.cli.commands.replay import replay
 from refold.cli.commands.runs import cancel, runs
@@ -30,6 +31,7 @@ COMMANDS: tuple[click.Command, ...] = (
     erase,
     backup,
     restore,
+    migrate,
 )
 """In the order in which somebody meets them."""
 

@@ -29,6 +29,7 @@ READING = {
     ),
     "tool-calls": (("tool-calls",), "tool_calls next"),
     "verify a run": (("verify", RUN), "ok streams events redacted first_bad"),
+    "verify on two processes": (("verify", "--workers", "2"), "ok streams events redacted first_bad"),
     "verify": (("verify", "--all"), "ok streams events redacted first_bad"),
 }
 

@@ -61,16 +61,14 @@ async def told(scope: ScopedLedger, run_id: str) -> list[Any]:
             if row.content is not None:
                 stored = decode_content(row.content)
                 parts = {
-                    name: [unseal(blobs[number].bytes or b"").decode() for number in each.numbers()]
+                    name: [unseal(blobs[number].stored or b"").decode() for number in each.numbers()]
                     for name, each in stored.parts.items()
                 }
                 content = [msgspec.json.decode(stored.values), parts]
             view = None if row.view is None else decode_view(unseal(row.view))
             found.append([row.seq, row.type, row.occurred_at, row.cause, msgspec.to_builtins(facts), content, view])
     numbered: dict[bytes, bytes] = {}
-    text = _ID.sub(
-        lambda match: numbered.setdefault(match[0], b"#%d" % len(numbered)), msgspec.json.encode(found)
-    )
+    text = _ID.sub(lambda match: numbered.setdefault(match[0], b"#%d" % len(numbered)), msgspec.json.encode(found))
     result: list[Any] = json.loads(text)
     return result
 

@@ -111,9 +111,11 @@ def test_a_large_result_is_an_artifact_byte_for_byte_and_stands_nowhere_else(tmp
     assert len(data) > 8192
     records = [HEADER, answer(1, call("c"), stop="toolUse"), line(result(2, "c", words)), answer(3, text("ok"))]
     path = tmp_path / "s.jsonl"
-    path.write_bytes(b"".join(each if isinstance(each, bytes) else line(each) for each in records).replace(
-        "\ud800".encode("utf-8", "surrogatepass"), b"\\ud800"
-    ))
+    path.write_bytes(
+        b"".join(each if isinstance(each, bytes) else line(each) for each in records).replace(
+            "\ud800".encode("utf-8", "surrogatepass"), b"\\ud800"
+        )
+    )
     (run,) = imported(tmp_path, path).runs
     assert run.errors == []
     (artifact,) = rows(tmp_path, ArtifactRow)
@@ -160,7 +162,7 @@ def test_a_conversation_of_a_thousand_turns_is_stored_in_linear_bytes(tmp_path: 
     async def sizes(ledger: Ledger) -> tuple[int, int]:
         async with ledger.scope("t/w").reader() as reader:
             stream = Stream.run(str(run.run_id))
-            parts = sum(len(blob.bytes or b"") for blob in await reader.blobs(stream, limit=100_000))
+            parts = sum(len(blob.stored or b"") for blob in await reader.blobs(stream, limit=100_000))
             events = await reader.raw_events(stream, limit=100_000)
             requests = sum(len(event.content or b"") for event in events if event.type == "inference.requested")
             return parts, requests

@@ -24,7 +24,16 @@ from typing import Any, Literal
 
 from refold.events.catalog.inference import Finish
 from refold.interop.importers import amounts
-from refold.interop.importers.reading import Line, Malformed, iso_time, lines, millis_time, parse, parse_exact
+from refold.interop.importers.reading import (
+    Line,
+    Malformed,
+    iso_time,
+    lines,
+    millis_time,
+    parse,
+    parse_exact,
+    unrecordable,
+)
 from refold.interop.importers.recorder import UNKNOWN, Source
 from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.session import Answer, Call, Result, Session
@@ -57,7 +66,8 @@ async def import_file(
     try:
         for line in lines(path):
             end = line.end
-            await reader.take(line)
+            with unrecordable(line.number):
+                await reader.take(line)
     except Malformed as problem:
         run.errors.append(problem.as_problem())
     except BaseException:

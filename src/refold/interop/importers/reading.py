@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from refold.events.values import NotRecordable
 from refold.interop.importers.report import Problem
 
 LONGEST_LINE = 256 * 1024 * 1024
@@ -58,6 +60,15 @@ def lines(path: Path) -> Iterator[Line]:
             if data:
                 record += 1
                 yield Line(number, record, data, end)
+
+
+@contextmanager
+def unrecordable(line: int) -> Iterator[None]:
+    """Makes a value that the ledger cannot keep (nested too deep) a fault of the line that it stands in."""
+    try:
+        yield
+    except NotRecordable as error:
+        raise Malformed(line, f"Line {line} cannot be recorded: {error.message}") from error
 
 
 def parse(data: bytes, *, line: int) -> Any:

@@ -201,7 +201,7 @@ def test_two_imports_of_one_growing_file_do_not_both_write(tmp_path: Path) -> No
 
 
 def _dies(folder: Path, path: Path, after: int) -> None:
-    """A child process imports and is killed by SIGKILL, as a machine's failure would, at its `after`th report of progress."""
+    """A child process imports and is killed by SIGKILL at its `after`th report of progress."""
     child = os.fork()
     if child == 0:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -178,7 +179,9 @@ def test_usage_is_normalised_once_and_kept_raw(tmp_path: Path) -> None:
     (run,) = imported(tmp_path, write(tmp_path / "s.jsonl", records)).runs
     costs = rows(tmp_path, CostRow)
     assert [(each.tokens_prompt, each.tokens_cached, each.tokens_total) for each in costs] == [(1000, 900, 1005)] * 2
-    raw = [event[5][0]["usage"] for event in told_of(tmp_path, run.run_id) if event[1] == "inference.completed"]
+    raw = [
+        json.loads(event[5][0]["usage"]) for event in told_of(tmp_path, run.run_id) if event[1] == "inference.completed"
+    ]
     assert raw == [apart, within]
 
 

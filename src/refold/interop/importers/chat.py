@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -290,10 +291,9 @@ def _call(call: dict[str, Any]) -> Call:
     name = function.get("name") if isinstance(function, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(arguments, str):
-        try:
+        # A model may write anything here; what it wrote is kept.
+        with suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
             arguments = msgspec.json.decode(arguments)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            pass  # A model may write anything here; what it wrote is kept.
     return Call(
         identity if isinstance(identity, str) else "", name if isinstance(name, str) and name else UNKNOWN, arguments
     )

@@ -20,6 +20,7 @@ LONGEST_LINE = 256 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FAST = msgspec.json.Decoder()
+_EXACT = msgspec.json.Encoder(decimal_format="number")
 _FAST_EXACT = msgspec.json.Decoder(float_hook=Decimal)
 
 
@@ -83,6 +84,14 @@ def parse(data: bytes, *, line: int) -> Any:
 def parse_exact(data: bytes, *, line: int) -> Any:
     """As `parse`, with a Decimal of the text's own digits in place of every float."""
     return _parse(data, line, _FAST_EXACT, Decimal)
+
+
+def dump_exact(value: Any) -> str:
+    """The JSON text of what `parse_exact` read, with the same digits; `null` where it cannot be one."""
+    try:
+        return _EXACT.encode(value).decode()
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, TypeError):
+        return "null"
 
 
 def _parse(data: bytes, line: int, fast: msgspec.json.Decoder[Any], number: Callable[[str], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ READING = {
     ),
     "tool-calls": (("tool-calls",), "tool_calls next"),
     "verify a run": (("verify", RUN), "ok streams events redacted first_bad"),
+    "verify on two processes": (("verify", "--workers", "2"), "ok streams events redacted first_bad"),
     "verify": (("verify", "--all"), "ok streams events redacted first_bad"),
 }
 
@@ -176,6 +178,26 @@ def test_a_backup_restores_to_a_ledger_that_verifies(sample: Sample, call: Call)
     assert call("restore", "copies", "--ledger", "x.db", "--json").error["code"] == "not_a_backup"
     for args in (("backup", "copies/again"), ("restore", "copies/again", "--ledger", "third.db")):
         assert "1 stream" in call(*args).out
+
+
+def test_a_ledger_folded_by_other_code_is_read_and_migrated_before_it_is_written(sample: Sample, call: Call) -> None:
+    assert call("migrate", "--json").json["refolded"] == 0
+    assert "Nothing to do" in call("migrate").out
+    shown = call("show", sample.run_id, "--json").out
+    connection = sqlite3.connect(sample.path)
+    connection.execute("UPDATE ledger SET projections = 'other'")
+    connection.commit()
+    connection.close()
+    assert call("show", sample.run_id, "--json").out == shown
+    refused = call("cancel", sample.run_id, "--basis", "over", "--json")
+    assert (refused.status, refused.error["code"]) == (6, "schema_outdated")
+    events = len(call("events", sample.run_id).out.splitlines())
+    migrated = call("migrate", "--json")
+    assert (migrated.status, migrated.json["applied"], migrated.json["refolded"]) == (0, [], events)
+    assert call("show", sample.run_id, "--json").out == shown
+    assert call("runs", "--in-doubt", "--json").json["runs"]
+    assert call("cancel", sample.run_id, "--basis", "over").status == 0
+    assert call("migrate", "--ledger", "nothing.db", "--json").error["code"] == "ledger_missing"
 
 
 def test_verify_ends_with_7_and_the_first_bad_place(sample: Sample, call: Call) -> None:

@@ -10,7 +10,9 @@ from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
 from refold.cli.commands.evidence import evidence
 from refold.cli.commands.importing import import_
+from refold.cli.commands.migrate import migrate
 from refold.cli.commands.proof import verify
+from refold.cli.commands.replay import replay
 from refold.cli.commands.runs import cancel, runs
 from refold.cli.commands.show import artifact, show
 
@@ -22,11 +24,15 @@ COMMANDS: tuple[click.Command, ...] = (
     evidence,
     tool_calls,
     artifact,
+    replay,
     verify,
     export,
     cancel,
     erase,
     backup,
     restore,
+    migrate,
 )
 """In the order in which somebody meets them."""
+
+runs.add_command(replay)  # `refold runs replay`: the name under which it is known from elsewhere.

@@ -12,6 +12,7 @@ from refold.cli.commands.runs import money
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
+from refold.cli.shapes import counted
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
@@ -67,14 +68,15 @@ def _print(out: Output, report: dict[str, Any]) -> None:
         out.line(
             Cell(run["run_id"] or "(no run)", "strong"), f"  {state}  ", Cell(clipped(run["source"], 100), "quiet")
         )
-        out.line(
-            f"  {run['events']} events, {run['inferences']} inferences, {run['tool_calls']} tool calls, "
-            f"{money(run['charges'], 0)}"
-        )
+        counts = (counted(run["events"], "event"), counted(run["inferences"], "inference"))
+        out.line(f"  {', '.join((*counts, counted(run['tool_calls'], 'tool call'), money(run['charges'], 0)))}")
         if run["unanswered"]:
             out.line(Cell(f"  {doubt_sentence(run['unanswered'])}", "doubt"))
         for problem in run["errors"]:
-            out.line(Cell(f"  line {problem['line']}: {problem['message']}", "bad"))
+            out.line(Cell(f"  Not read to its end: {problem['message']}", "bad"))
+    if len(report["runs"]) > 1:
+        made = sum(run["created"] for run in report["runs"])
+        out.line(f"{counted(len(report['runs']), 'run')}, {made} created.")
     for unknown in report["unknown"]:
         out.line(f"Kept as it is: {unknown['count']} x {unknown['what']} {unknown['name']!r} in {unknown['source']}")
     if report["not_told"]:

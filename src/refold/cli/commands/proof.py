@@ -21,7 +21,15 @@ BROKEN = 7
 @command("verify")
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every stream of every scope (also without RUN).")
-def verify(cli: Cli, run: str | None, everything: bool) -> int:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Processes that share the streams of a large ledger.",
+)
+def verify(cli: Cli, run: str | None, everything: bool, workers: int) -> int:
     """Prove that nothing was changed.
 
     A run with its annex, or the whole ledger: order, hashes, content, artifacts.
@@ -40,7 +48,9 @@ def verify(cli: Cli, run: str | None, everything: bool) -> int:
             whole = run.startswith("run_") and len(run) == _ID_LENGTH
             return await verify_run(scope, run if whole else await scope.resolve_run(run))
         with Progress() as progress:
-            return await verify_all(ledger, lambda done, total: progress(f"verified {done} of {total} streams"))
+            return await verify_all(
+                ledger, lambda done, total: progress(f"verified {done} of {total} streams"), workers
+            )
 
     proof = cli.on_ledger(work)
     answer = {**proof._asdict(), "ok": proof.ok, "first_bad": proof.first_bad and proof.first_bad._asdict()}

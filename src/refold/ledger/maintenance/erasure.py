@@ -94,7 +94,7 @@ def _content(scope: ScopedLedger, streams: list[HeadRow]) -> erasing.Content:
 
 
 async def _finish(access: Access) -> str | None:
-    return await access.threaded(lambda: access.alone(lambda c: erasing.finish(c, access.path, PATIENCE)))
+    return await access.threaded(lambda: access.finish_erasures(PATIENCE))
 
 
 def _erase(connection: apsw.Connection, scope: ScopedLedger, run: HeadRow, batch: StreamBatch) -> int:

@@ -69,7 +69,7 @@ class Access:
         if self._writing is None:
             connection = connect(self.path, self._vfs, write=True)
             schema.require_current(connection, self.path)
-            erasing.finish(connection, self.path, patience=0)  # What a process did not live to finish.
+            erasing.finish(connection, self.path, self._lock, patience=0)  # What a process did not live to finish.
             self._writing = connection
         return self._writing
 
@@ -113,6 +113,12 @@ class Access:
         self.here()
         with self._lock.turn(), translated(self.path):
             return work(self.writer())
+
+    def finish_erasures(self, patience: int) -> str | None:
+        """Finishes erasures that are under way, and says why it cannot when it cannot; waits `patience` ms for
+        readers.
+        """
+        return self.alone(lambda connection: erasing.finish(connection, self.path, self._lock, patience))
 
     async def threaded(self, work: Callable[[], T]) -> T:
         """Runs `work` on the one writing thread, so that waiting for the turn does not stop the event loop."""

@@ -117,7 +117,7 @@ def translate(error: apsw.Error, path: Path) -> RefoldError:
 
 def check_place(path: Path) -> None:
     """Refuses a network file system, where neither locks nor shared memory can be relied on."""
-    kind = file_system(path, _mounts())
+    kind = file_system(path, mounts())
     if kind in _NETWORK:
         raise NetworkFileSystem(
             f"{path.parent} is on a {kind} file system, where SQLite's locks cannot be relied on.",
@@ -144,7 +144,8 @@ def file_system(path: Path, mounts: str) -> str:
     return kind
 
 
-def _mounts() -> str:
+def mounts() -> str:
+    """What is mounted where, in the form that `file_system` takes; empty where the system does not say."""
     try:
         return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

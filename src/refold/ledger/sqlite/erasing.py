@@ -21,7 +21,8 @@ from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.commit import write_rows
 from refold.ledger.sqlite.connection import BUSY_MILLISECONDS, query
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
-from refold.ledger.sqlite.refolding import refold_stream, rename_intents, scope_of
+from refold.ledger.sqlite.lockfile import MIGRATOR, LockFile
+from refold.ledger.sqlite.refolding import refold_stream, rename_intents, scope_of, side_tables
 from refold.projections import new_state
 from refold.projections.rows import IntentRow
 
@@ -81,7 +82,7 @@ def unfinished(connection: apsw.Connection) -> list[HeadRow]:
     return [HeadRow(*row) for row in found]
 
 
-def finish(connection: apsw.Connection, path: Path, patience: int) -> str | None:
+def finish(connection: apsw.Connection, path: Path, lock: LockFile, patience: int) -> str | None:
     """Finishes erasures that are under way, and says why it cannot when it cannot. No transaction may be open.
 
     `patience` is how many milliseconds readers are waited for.
@@ -89,7 +90,12 @@ def finish(connection: apsw.Connection, path: Path, patience: int) -> str | None
     runs = unfinished(connection)
     if not runs:
         return None
+    rests = side_tables(connection)
+    if rests and lock.is_alive(MIGRATOR):
+        return "a migration is running, and finishes it"
     try:
+        for name in rests:  # Of a migration that was killed: they may show what was erased since.
+            connection.execute(f"DROP TABLE {name}")
         files = ArtifactFiles.beside(path)
         for head in runs:
             files.delete_run("/".join((*scope_of(head), Stream.parse(head.stream).run_id)))

@@ -22,6 +22,8 @@ from refold.ledger.errors import LedgerReadOnly
 
 _A, _B = 0, 1
 _FIRST_INCARNATION = 16
+MIGRATOR = -1
+"""The number of an incarnation that nobody gets: whoever folds the projections again holds its byte."""
 
 _registry: dict[str, LockFile] = {}
 _registry_lock = threading.Lock()

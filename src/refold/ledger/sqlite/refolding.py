@@ -22,6 +22,7 @@ from refold.events.envelope import Event, StreamRef
 from refold.events.identity import Scope, Stream
 from refold.ledger.errors import LedgerDamaged
 from refold.ledger.sqlite import heads
+from refold.ledger.sqlite.connection import query
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.reader import FOLD_COLUMNS, decode_for_fold
 from refold.ledger.sqlite.schema import columns, create_table, upsert
@@ -37,7 +38,7 @@ Turn = Callable[[], AbstractContextManager[object]]
 
 _EVENTS = 2000
 _HEADS = 1000
-_ROWS = 20_000
+_ROWS = 5000
 _PAGE = f"SELECT {FOLD_COLUMNS} FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT {_EVENTS}"
 
 
@@ -116,6 +117,8 @@ class Refolding:
         scope, stream = scope_of(head), Stream.parse(head.stream)
         ref = StreamRef(scope, stream)
         state = new_state(scope, stream) if place is None or place.state is None else thaw(ref, place.state)
+        if place is not None:
+            state.open.seq = place.seq  # Of a stream that is closed and folded, no state was kept.
         erased_since = place is not None and bool(head.erased and not place.erased)
         while state.open.seq < head.seq:
             first = state.open.seq
@@ -164,6 +167,7 @@ class Refolding:
         for rows in refold_stream(state, read, head, self._catalog):
             self._keep(scope, rows)
         self._flush()
+        self._intents.rows.clear()  # They are in the table; what is kept here has the erased names.
         rename_intents(self._write, read, head, self._names[IntentRow], self._catalog)
         self.folded += head.seq
         self.redone.append(head)
@@ -208,6 +212,12 @@ def make_tables(connection: apsw.Connection, names: Names) -> None:
         f"CREATE TABLE {PLACES} (stream_no INTEGER PRIMARY KEY, seq INTEGER NOT NULL, erased INTEGER NOT NULL, "
         "state BLOB)"
     )
+
+
+def side_tables(connection: apsw.Connection) -> list[str]:
+    """The tables beside the real ones that a migration works with, or that one which was killed has left."""
+    names = [name for (name,) in query(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    return [name for name in names if "__" in name or name == PLACES]
 
 
 def refold_into(

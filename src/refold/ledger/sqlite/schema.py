@@ -203,9 +203,10 @@ def projections_of(connection: apsw.Connection) -> str:
     return found
 
 
-def migrate(connection: apsw.Connection, path: Path, clock: Clock) -> list[Migration]:
-    """Applies what is missing, in the transaction that is open, and says what that was."""
+def apply_next(connection: apsw.Connection, path: Path, clock: Clock) -> Migration | None:
+    """Applies the first migration that is missing, in the transaction that is open, and says which; None: none is."""
     missing = check(connection, path)
-    for step in missing:
-        _apply(connection, step, clock)
-    return missing
+    if not missing:
+        return None
+    _apply(connection, missing[0], clock)
+    return missing[0]

@@ -1,7 +1,7 @@
 """Writes a session in pi's format, of any size and the same for the same seed: `generate_session.py FILE BYTES [SEED]`.
 
-It has what real ones have: parallel calls, results above 8 KB, errors, aborted answers, calls that nobody answered, changes
-of model, commands that the person ran, and a compaction whenever about two megabytes have been said.
+It has what real ones have: parallel calls, results above 8 KB, errors, aborted answers, calls that nobody answered,
+changes of model, commands that the person ran, and a compaction whenever about two megabytes have been said.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class _Writer:
     def call(self) -> dict[str, Any]:
         self.calls += 1
         name = self.random.choice(("read", "bash", "edit", "write"))
-        arguments = {"path": f"src/{self.text(12).replace(' ', '_')}.py", "text": self.text(self.random.randint(0, 700))}
+        arguments = {
+            "path": f"src/{self.text(12).replace(' ', '_')}.py",
+            "text": self.text(self.random.randint(0, 700)),
+        }
         return {"type": "toolCall", "id": f"call_{self.calls}", "name": name, "arguments": arguments}
 
     def result(self, call: dict[str, Any]) -> bytes:

@@ -38,6 +38,8 @@ class SystemIds:
         self._pid = os.getpid()
         self._milliseconds = -1
         self._tail = 0
+        self._beginning_of = (-1, -1)
+        self._beginning = ""
         self._pool = b""
         self._used = 0
 
@@ -50,7 +52,12 @@ class SystemIds:
             self._tail = int.from_bytes(self.random(10), "big") >> 1
         else:
             self._tail += 1
-        return f"{prefix}_{encode_ulid((self._milliseconds << _RANDOM_BITS) | self._tail)}"
+        # Counting up changes the end of the text only: its beginning is made once for a thousand times a thousand ids.
+        high, low = self._tail >> 20, self._tail & 0xFFFFF
+        if (self._milliseconds, high) != self._beginning_of:
+            self._beginning_of = (self._milliseconds, high)
+            self._beginning = encode_ulid((self._milliseconds << _RANDOM_BITS) | self._tail)[:-4]
+        return f"{prefix}_{self._beginning}{_PAIRS[low >> 10]}{_PAIRS[low & 1023]}"
 
     def random(self, size: int) -> bytes:
         if self._pid != os.getpid():

@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 from refold.events.catalog import CATALOG
-from refold.events.content import decode_content, unseal
+from refold.events.content import PartList, decode_content, unseal
 from refold.events.envelope import decode_view
 from refold.events.identity import Stream
 from refold.interop.importers import Report, import_paths
 from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger
+from refold.ledger.port import BlobRow
 
 T = TypeVar("T")
 _ID = re.compile(rb"\b(?:run|st|tc|int|art|cost|fb)_[0-9A-HJKMNP-TV-Z]{26}|~?\b[0-9a-f]{32,64}\b")
@@ -60,19 +61,20 @@ async def told(scope: ScopedLedger, run_id: str) -> list[Any]:
             content: Any = None
             if row.content is not None:
                 stored = decode_content(row.content)
-                parts = {
-                    name: [unseal(blobs[number].bytes or b"").decode() for number in each.numbers()]
-                    for name, each in stored.parts.items()
-                }
+                parts = {name: _shown(each, blobs) for name, each in stored.parts.items()}
                 content = [msgspec.json.decode(stored.values), parts]
             view = None if row.view is None else decode_view(unseal(row.view))
             found.append([row.seq, row.type, row.occurred_at, row.cause, msgspec.to_builtins(facts), content, view])
     numbered: dict[bytes, bytes] = {}
-    text = _ID.sub(
-        lambda match: numbered.setdefault(match[0], b"#%d" % len(numbered)), msgspec.json.encode(found)
-    )
+    text = _ID.sub(lambda match: numbered.setdefault(match[0], b"#%d" % len(numbered)), msgspec.json.encode(found))
     result: list[Any] = json.loads(text)
     return result
+
+
+def _shown(parts: PartList, blobs: dict[int, BlobRow]) -> Any:
+    if len(parts) > 50:  # A long conversation, sent again each turn: its parts are shown where they first stand.
+        return [list(each) for each in parts.ranges]
+    return [unseal(blobs[number].stored or b"").decode() for number in parts.numbers()]
 
 
 def told_of(folder: Path, run_id: str | None, scope: str = "t/w") -> list[Any]:

@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from refold.ledger.ledger import Ledger
+from refold.ledger.maintenance.erasure import erase_run
 from tests.invariants.checks import ALL, chains, check_all, folds, gapless, heads, independent
 from tests.replay.support import doubtful, every_event, with_ledger
 
@@ -18,6 +19,8 @@ async def _fill(ledger: Ledger) -> None:
     scope = ledger.scope()
     await every_event(scope)
     await doubtful(scope)
+    erased = await every_event(scope)
+    await erase_run(scope, erased.run_id, "asked to", "ann")
     await every_event(ledger.scope("other/space"), finish=False)
     check_all(ledger.path)  # While its writers are open.
 
@@ -34,7 +37,7 @@ def ledger(filled: Path, tmp_path: Path) -> Path:
     return shutil.copytree(filled, tmp_path / "copy") / "ledger.db"
 
 
-def test_every_invariant_holds_for_a_ledger_with_every_event_type(ledger: Path) -> None:
+def test_every_invariant_holds_for_a_ledger_with_every_event_type_and_an_erased_run(ledger: Path) -> None:
     check_all(ledger)
 
 

@@ -110,6 +110,8 @@ def test_what_is_appended_during_the_reading_does_not_show(tmp_path: Path) -> No
             teller.inference()
         await teller.writer.barrier()
         before = await _bytes(scope, teller.run_id)
+        seqs = [event["seq"] for event in json.loads(before)["events"]]
+        assert seqs == list(range(1, 603))  # Many pages, none of them short.
         pieces = []
         async for piece in evidence_pieces(scope, teller.run_id):
             pieces.append(piece)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from refold.events.catalog.run import RunPaused, RunSucceeded
 from refold.events.catalog.tool import Claim, ToolAnswered, ToolDispatched, ToolDoubted, ToolFailed, ToolResolved
 from refold.ledger.errors import BeyondHead, RunNotFound
 from refold.ledger.ledger import Ledger
+from refold.ledger.maintenance.erasure import erase_run
 from refold.replay.state import state_at, state_now
-from tests.replay.support import Teller, begin, doubtful, every_event, with_ledger
+from tests.replay.support import begin, doubtful, every_event, with_ledger
 
 
 def test_the_state_at_the_head_is_what_the_tables_hold(tmp_path: Path) -> None:
@@ -102,22 +101,17 @@ def test_an_intent_that_another_run_began_does_not_stand_in_the_way(tmp_path: Pa
     with_ledger(tmp_path, work)
 
 
-def test_a_run_without_contents_and_views_still_has_all_its_states(tmp_path: Path) -> None:
-    async def work(ledger: Ledger) -> Teller:
-        return await every_event(ledger.scope())
-
-    teller = with_ledger(tmp_path, work)
-    erased = shutil.copytree(tmp_path, tmp_path / "erased")
-    connection = apsw.Connection(str(erased / "ledger.db"))
-    connection.execute("UPDATE events SET content = NULL, view = NULL")
-    connection.close()
-
-    async def compare(ledger: Ledger) -> None:
+def test_an_erased_run_still_has_all_its_states(tmp_path: Path) -> None:
+    async def work(ledger: Ledger) -> None:
+        scope = ledger.scope()
+        teller = await every_event(scope)
+        await erase_run(scope, teller.run_id, "asked to", "ann")
         for seq in range(1, teller.writer.head.seq + 1):
-            state = await state_at(ledger.scope(), teller.run_id, seq)
+            state = await state_at(scope, teller.run_id, seq)
             assert state["head_seq"] == seq
+        assert state == await state_now(scope, teller.run_id)
         assert state["run"]["status"] == "succeeded"
         assert state["run"]["input_summary"] is None
         assert {call["arguments_summary"] for call in state["tool_calls"]} == {None}
 
-    with_ledger(erased, compare)
+    with_ledger(tmp_path, work)

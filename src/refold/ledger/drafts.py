@@ -104,10 +104,17 @@ def _holds(values: tuple[Any, ...], value: Any) -> bool:
 
 
 def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:
-    """Stored JSON with its secrets replaced, still JSON, and how many there were."""
-    # The standard library's parser, because it takes lone surrogates and integers of any size.
-    shown, count = redactor.redact(json.loads(encoded))
-    return json.dumps(shown, separators=(",", ":")).encode("ascii"), count
+    """Stored JSON with its secrets replaced, still JSON, and how many there were; the same bytes when there were none."""
+    shown, count = redactor.redact(_stored_json(encoded))
+    return (json.dumps(shown, separators=(",", ":")).encode("ascii"), count) if count else (encoded, 0)
+
+
+def _stored_json(encoded: bytes) -> Any:
+    try:
+        return msgspec.json.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeError):
+        # The standard library's parser takes what somebody else may have stored: lone surrogates, integers of any size.
+        return json.loads(encoded)
 
 
 def view_text(redactor: Redactor, value: Any, limit: int = SUMMARY_BYTES) -> tuple[str, int]:

@@ -172,10 +172,10 @@ class StreamWriter:
         event = Event(seq, name, now, draft.occurred_at, draft.actor, draft.site, facts, sealed.view, row)
         touches = name in INTENT_EVENTS
         if touches:
-            self._intents.check(event, str(self.stream))
+            self._intents.check(event, self._state.stream_name)
         fold(self._state, (event,))
         if touches:
-            intent = self._intents.apply(event, str(self.stream), self.stream.run_id)
+            intent = self._intents.apply(event, self._state.stream_name, self._state.run_id)
             self._touched[intent.intent_id] = intent
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)

@@ -128,7 +128,13 @@ async def _run(reader: Reader, stream: Stream, row: RunRow) -> dict[str, Any]:
     """The run's row, its summaries as long as an API shows them where the stored ones were cut."""
     shown = row_json(row)
     for field, seq in (("input", row.input_seq), ("output", row.output_seq)):
-        if seq is not None and (found := await reader.events(stream, seq - 1, seq)):
+        if seq is None:
+            continue
+        try:
+            found = await reader.events(stream, seq - 1, seq)
+        except RefoldError:
+            continue  # What cannot be read is shown among the events.
+        if found:
             name = f"{field}_summary"
             shown[name] = whole_summary(shown[name], field, content_json(found[0]))
     return shown

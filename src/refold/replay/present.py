@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -36,9 +37,6 @@ _VIEW_TEXTS = ("input", "output", "error", "name", "provider", "ref")
 # Inside JSON these stand in strings only, where an escape means the same: C1 controls, DEL, and the marks
 # that turn or break lines.
 _HOSTILE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-_HOSTILE_BYTES = re.compile(
-    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf"
-)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -52,7 +50,7 @@ def to_json(value: Any) -> bytes:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
         data = _ENCODER.encode(_whole(value))
-    if _HOSTILE_BYTES.search(data) is None:
+    if data.isascii() and b"\x7f" not in data:
         return data
     return _HOSTILE.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
 
@@ -94,15 +92,16 @@ def cut(text: str, limit: int = SHOWN) -> str:
 
 def row_json(row: Row) -> dict[str, Any]:
     """A table's row: its columns, times as ISO 8601. Money is a decimal string in the row already."""
-    result = {}
-    for name in row.__struct_fields__:
-        value = getattr(row, name)
-        if isinstance(value, int) and _is_time(name):
-            value = iso(value)
-        elif isinstance(value, str) and len(value) > SHOWN // 4:
-            value = cut(value)
-        result[name] = value
-    return result
+    shown = msgspec.structs.asdict(row)
+    for name in _times(type(row)):
+        if shown[name] is not None:
+            shown[name] = iso(shown[name])
+    return shown
+
+
+@cache
+def _times(table: type[Row]) -> tuple[str, ...]:
+    return tuple(name for name in table.__struct_fields__ if _is_time(name))
 
 
 def facts_json(facts: msgspec.Struct) -> dict[str, Any]:

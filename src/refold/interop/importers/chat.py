@@ -7,7 +7,8 @@ What it becomes
 ---------------
 everything but the messages   run.created, run.started, and run.paused (imported) unless the run marks its end
 message system, user          signal.received
-message assistant             inference.requested, inference.completed, a tool.dispatched a call; cost.recorded where it has usage
+message assistant             inference.requested, inference.completed, a tool.dispatched a call, and cost.recorded
+                              where the message has usage
 message tool                  tool.answered; above 8,192 bytes artifact.stored before it
 reward                        the end: run.succeeded, and feedback.added in the annex, with the score's own digits
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from refold.events.catalog.governance import FeedbackAdded
 from refold.events.catalog.run import RunSucceeded
 from refold.events.identity import Stream, keyed_digest
 from refold.interop.importers import amounts
-from refold.interop.importers.reading import Malformed, parse, parse_exact
+from refold.interop.importers.reading import Malformed, parse, parse_exact, unrecordable
 from refold.interop.importers.recorder import UNKNOWN, Source
 from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.session import Answer, Call, Result, Session
@@ -48,6 +50,8 @@ NOT_TOLD = (
 )
 _MESSAGES = ("traj", "messages")
 _ENDS = ("reward",)
+_LONGEST_LEAD = 100
+"""Messages before the first of a user that are waited for."""
 
 
 async def import_file(
@@ -57,7 +61,8 @@ async def import_file(
     file = _File(scope, path, report, on_commit)
     try:
         for element in elements(path):
-            await file.take(element)
+            with unrecordable(element.line):
+                await file.take(element)
     except Malformed as problem:
         await file.broken(problem)
     except BaseException:
@@ -83,7 +88,7 @@ class _File:
     async def take(self, element: Element) -> None:
         self._end = element.end
         value = parse(element.data, line=element.line)
-        if isinstance(value, dict) and "role" in value:
+        if isinstance(value, dict) and "role" in value and not any(name in value for name in _MESSAGES):
             await self._message(element, value)
             return
         await self._close()
@@ -139,7 +144,10 @@ class _File:
             self._report.runs.append(report)
             self._runs += 1
         number = self._runs
-        await self._close()
+        run, self._open = self._open, None
+        if run is not None:
+            await run.stop()
+            self._added += run.report.added
         report.errors = [*report.errors, problem.as_problem(number)]
 
     async def abandon(self) -> None:
@@ -173,8 +181,15 @@ class _Run:
             await self._write(message, line)
             return
         self._lead.append((message, line))
-        if isinstance(message, dict) and message.get("role") == "user":
+        if len(self._lead) >= _LONGEST_LEAD or (isinstance(message, dict) and message.get("role") == "user"):
             await self._begin()
+
+    async def stop(self) -> None:
+        """Keeps what came before a place that cannot be read. A run of which too little is there to know it by is
+        not begun.
+        """
+        if self._lead is None:
+            await self._session.end()
 
     async def _begin(self) -> None:
         lead, self._lead = self._lead or [], None
@@ -276,10 +291,9 @@ def _call(call: dict[str, Any]) -> Call:
     name = function.get("name") if isinstance(function, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(arguments, str):
-        try:
+        # A model may write anything here; what it wrote is kept.
+        with suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
             arguments = msgspec.json.decode(arguments)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            pass  # A model may write anything here; what it wrote is kept.
     return Call(
         identity if isinstance(identity, str) else "", name if isinstance(name, str) and name else UNKNOWN, arguments
     )

@@ -22,9 +22,21 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from refold.events.catalog.inference import Finish
 from refold.interop.importers import amounts
-from refold.interop.importers.reading import Line, Malformed, iso_time, lines, millis_time, parse, parse_exact
+from refold.interop.importers.reading import (
+    Line,
+    Malformed,
+    dump_exact,
+    iso_time,
+    lines,
+    millis_time,
+    parse,
+    parse_exact,
+    unrecordable,
+)
 from refold.interop.importers.recorder import UNKNOWN, Source
 from refold.interop.importers.report import Report, RunReport
 from refold.interop.importers.session import Answer, Call, Result, Session
@@ -57,7 +69,8 @@ async def import_file(
     try:
         for line in lines(path):
             end = line.end
-            await reader.take(line)
+            with unrecordable(line.number):
+                await reader.take(line)
     except Malformed as problem:
         run.errors.append(problem.as_problem())
     except BaseException:
@@ -186,9 +199,10 @@ def _answer(message: dict[str, Any], line: Line, at: int | None, entry: dict[str
     if isinstance(message.get("usage"), dict):
         # Read again for the digits; the message itself is kept without them, so that its numbers are what the model's
         # API gave.
-        raw = parse_exact(line.data, line=line.number)["message"]["usage"]
-        usage = amounts.pi_usage(raw)
-        prices = raw.get("cost")
+        raw = usage_text(line)
+        exact = parse_exact(raw.encode(), line=line.number) or {}
+        usage = amounts.pi_usage(exact)
+        prices = exact.get("cost")
         cost = amounts.amount(prices.get("total")) if isinstance(prices, dict) else None
         message = {name: value for name, value in message.items() if name != "usage"}
     blocks = message.get("content")
@@ -214,6 +228,25 @@ def _answer(message: dict[str, Any], line: Line, at: int | None, entry: dict[str
         ended_at=at,
         entry=entry,
     )
+
+
+class _Message(msgspec.Struct):
+    usage: msgspec.Raw
+
+
+class _Line(msgspec.Struct):
+    message: _Message
+
+
+_USAGE = msgspec.json.Decoder(_Line)
+
+
+def usage_text(line: Line) -> str:
+    """The JSON text of an answer's usage, with the digits of the file."""
+    try:
+        return bytes(_USAGE.decode(line.data).message.usage).decode()
+    except (msgspec.MsgspecError, UnicodeError):
+        return dump_exact(parse_exact(line.data, line=line.number)["message"]["usage"])
 
 
 def _text_of(record: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from refold.events.values import NotRecordable
 from refold.interop.importers.report import Problem
 
 LONGEST_LINE = 256 * 1024 * 1024
@@ -18,6 +20,7 @@ LONGEST_LINE = 256 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FAST = msgspec.json.Decoder()
+_EXACT = msgspec.json.Encoder(decimal_format="number")
 _FAST_EXACT = msgspec.json.Decoder(float_hook=Decimal)
 
 
@@ -60,6 +63,15 @@ def lines(path: Path) -> Iterator[Line]:
                 yield Line(number, record, data, end)
 
 
+@contextmanager
+def unrecordable(line: int) -> Iterator[None]:
+    """Makes a value that the ledger cannot keep (nested too deep) a fault of the line that it stands in."""
+    try:
+        yield
+    except NotRecordable as error:
+        raise Malformed(line, f"Line {line} cannot be recorded: {error.message}") from error
+
+
 def parse(data: bytes, *, line: int) -> Any:
     """A JSON text as Python values. Raises Malformed, naming the line.
 
@@ -72,6 +84,14 @@ def parse(data: bytes, *, line: int) -> Any:
 def parse_exact(data: bytes, *, line: int) -> Any:
     """As `parse`, with a Decimal of the text's own digits in place of every float."""
     return _parse(data, line, _FAST_EXACT, Decimal)
+
+
+def dump_exact(value: Any) -> str:
+    """The JSON text of what `parse_exact` read, with the same digits; `null` where it cannot be one."""
+    try:
+        return _EXACT.encode(value).decode()
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, TypeError):
+        return "null"
 
 
 def _parse(data: bytes, line: int, fast: msgspec.json.Decoder[Any], number: Callable[[str], Any]) -> Any:

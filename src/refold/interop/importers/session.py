@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,9 @@ from refold.ledger.artifacts import INLINE, artifact_draft
 from refold.ledger.drafts import Draft
 from refold.ledger.writer import Part
 
+# What usage always is, and then needs no search for secrets.
+_ONLY_NUMBERS = re.compile(r'(?:"[A-Za-z]{1,20}(?<!token)(?<!key)"\s*:|[\s{},]|-?[0-9.eE+-]{1,30}|null)*+')
+
 
 class Call(NamedTuple):
     """A tool call in a model's answer. `scanned`: the arguments stand in the message as they are here, so that the
@@ -40,8 +44,9 @@ class Call(NamedTuple):
 class Answer(msgspec.Struct, kw_only=True):
     """A model's answer; the request is the conversation before it. `error_code` None: it counts.
 
-    `usage` is normalised, `raw_usage` the provider's own. `cost` is (currency, amount), both None when it has no price;
-    None: the source knows no costs. Times are microseconds. `entry`: what stood around the message in its record.
+    `usage` is normalised, `raw_usage` the provider's own, as JSON text with the digits of the source. `cost` is
+    (currency, amount), both None when it has no price; None: the source knows no costs. Times are microseconds. `entry`:
+    what stood around the message in its record.
     """
 
     message: Any
@@ -52,7 +57,7 @@ class Answer(msgspec.Struct, kw_only=True):
     error_code: Literal["aborted", "provider_error"] | None = None
     error: str | None = None
     usage: Usage | None = None
-    raw_usage: Any = None
+    raw_usage: str | None = None
     cost: tuple[str | None, str | None] | None = None
     calls: Sequence[Call] = ()
     asked_at: int | None = None
@@ -134,7 +139,7 @@ class Session(Recorder):
         content = {"message": only(part), **_around(answer.entry)}
         if answer.raw_usage is not None:
             content["usage"] = answer.raw_usage
-            clean = clean and _only_numbers(answer.raw_usage)
+            clean = clean and _ONLY_NUMBERS.fullmatch(answer.raw_usage) is not None
         facts: Facts
         if answer.error_code is None:
             facts = InferenceCompleted(step, answer.finish, usage=answer.usage)
@@ -313,13 +318,3 @@ def _clean(part: Part, message: Any, entry: Mapping[str, Any] | None) -> bool:
 
 def _around(entry: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"entry": dict(entry)} if entry else {}
-
-
-_USAGE_NAMES = frozenset(("input", "output", "cacheRead", "cacheWrite", "totalTokens", "cost", "total", "reasoning"))
-
-
-def _only_numbers(usage: Any) -> bool:
-    """Whether usage is what it always is, and so needs no search for secrets."""
-    if isinstance(usage, dict):
-        return all(name in _USAGE_NAMES and _only_numbers(value) for name, value in usage.items())
-    return not isinstance(usage, str | list | tuple)

@@ -55,6 +55,8 @@ class _Splitter:
         self._depth = 0
         self._in_array = False
         self._after_comma = False
+        self._whole = False
+        """Whether the array's last value is complete, so that nothing but a comma or the end may follow."""
         self._arrays = 0
         self._line = 1
         self._offset = 0
@@ -74,20 +76,22 @@ class _Splitter:
                     self._depth += 1
                 else:
                     self._enter(end)
-            elif token in b"}]" and self._depth:
-                self._depth -= 1
-                if not self._depth and not self._in_array:
-                    yield self._element(end, end, in_array=False)
-            elif token == b"]" and self._in_array:
-                self._in_array = False
-                if self._after_comma or self.buffer[: end - 1].strip(_BLANK):
+            elif self._depth:
+                self._depth -= token in b"}]"
+                if not self._depth:
+                    # At its own end and not at the comma behind it: a file cut right there still has all of it.
+                    self._whole = self._in_array
+                    yield self._element(end, end)
+            elif token in b",]" and self._in_array:
+                if self._whole:
+                    self._only_blanks(end - 1)
+                    self._take(end)
+                elif token == b"," or self._after_comma or self.buffer[: end - 1].strip(_BLANK):
                     yield self._element(end - 1, end)
                 else:
                     self._take(end)
-            elif token == b"," and self._in_array and not self._depth:
-                self._after_comma = True
-                yield self._element(end - 1, end)
-            elif token in b",}]" and not self._depth:
+                self._whole, self._after_comma, self._in_array = False, token == b",", token == b","
+            elif token in b",}]":
                 raise self._broken(f"{token.decode()} stands where a value should")
         else:
             self._scanned = len(self.buffer)
@@ -99,18 +103,21 @@ class _Splitter:
         if self._in_array or self._depth or self.buffer.strip(_BLANK):
             raise self._broken("the file ends before it does")
 
+    def _only_blanks(self, end: int) -> None:
+        if self.buffer[:end].strip(_BLANK):
+            raise self._broken("something stands between values")
+
     def _enter(self, end: int) -> None:
-        if self.buffer[: end - 1].strip(_BLANK):
-            raise self._broken("something stands before the array")
+        self._only_blanks(end - 1)
         self._take(end)
         self._arrays += 1
         self._in_array, self._after_comma = True, False
 
-    def _element(self, end: int, taken: int, *, in_array: bool = True) -> Element:
+    def _element(self, end: int, taken: int) -> Element:
         blanks = self._skip_blanks()
         line, data = self._line, bytes(self.buffer[: end - blanks])
         self._take(taken - blanks)
-        return Element(line, self._arrays if in_array else 0, data.rstrip(_BLANK), self._offset)
+        return Element(line, self._arrays if self._in_array else 0, data.rstrip(_BLANK), self._offset)
 
     def _skip_blanks(self) -> int:
         found = _BLANKS.match(self.buffer)

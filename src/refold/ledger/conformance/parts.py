@@ -78,8 +78,8 @@ async def check_a_part_list_proves_its_parts_in_order(place: Place) -> None:
         await writer.close()
         found = []
         for event in await verified(scope, writer.stream):
-            if event.row.content is not None and event.type == "step.completed":
-                stored = decode_content(event.row.content).parts["messages"]
+            if event.stored.content is not None and event.type == "step.completed":
+                stored = decode_content(event.stored.content).parts["messages"]
                 found.append((list(stored.numbers()), await _digest(scope, writer, stored)))
                 same(stored.digest, found[-1][1], "digest of a list, computed from the stored blobs")
         same(found, wanted, "lists")

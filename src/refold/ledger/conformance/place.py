@@ -123,7 +123,7 @@ async def all_events(scope: ScopedLedger, stream: Stream, after: int = 0) -> lis
 
 def outputs(events: list[Event]) -> list[Any]:
     """The values that the steps among these events put out."""
-    return [content_of(event.row)["output"] for event in events if event.type == "step.completed"]
+    return [content_of(event.stored)["output"] for event in events if event.type == "step.completed"]
 
 
 def content_of(row: EventRow) -> dict[str, Any]:
@@ -140,7 +140,7 @@ async def verified(scope: ScopedLedger, stream: Stream) -> list[Event]:
     chain = Chain(scope_digest(scope.secret, scope.scope), stream)
     previous = GENESIS
     for place, event in enumerate(events, 1):
-        row = event.row
+        row = event.stored
         same(row.seq, place, f"seq of event {place} of {stream}")
         for stored, digest in ((row.content, row.content_digest), (row.view, row.view_digest)):
             require(

@@ -33,7 +33,7 @@ def open_store(
     if create and not path.exists():
         _make(path, clock, ids, vfs)
     must_exist(path)
-    if _is_unfinished(path, vfs) and create:
+    if create and _is_unfinished(path, vfs):
         _make(path, clock, ids, vfs)
     probe = connect(path, vfs, write=False)
     try:
@@ -48,7 +48,8 @@ def _is_unfinished(path: Path, vfs: str | None) -> bool:
     """Whether the file is a database without a single table: somebody was killed while making it."""
     if path.stat().st_size == 0:
         return True
-    probe = connect(path, vfs, write=False)
+    # Not read-only: the journal that a killed maker left must be rolled back before anything can be read.
+    probe = connect(path, vfs, write=True)
     try:
         with translated(path):
             return schema.is_empty(probe)

@@ -13,6 +13,7 @@ from refold.cli.commands.evidence import evidence
 from refold.cli.commands.importing import import_
 from refold.cli.commands.migrate import migrate
 from refold.cli.commands.proof import verify
+from refold.cli.commands.rebuild import rebuild
 from refold.cli.commands.replay import replay
 from refold.cli.commands.runs import cancel, runs
 from refold.cli.commands.show import artifact, show
@@ -27,6 +28,7 @@ COMMANDS: tuple[click.Command, ...] = (
     artifact,
     replay,
     verify,
+    rebuild,
     export,
     cancel,
     erase,

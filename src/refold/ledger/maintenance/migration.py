@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import apsw
 
@@ -28,6 +28,7 @@ from refold.ledger.sqlite.refolding import PLACES, Progress, Refolding, make_tab
 from refold.projections import ROWS
 from refold.projections.fingerprint import fingerprint
 
+Fold = Literal["where the code changed", "always"]
 _OLD = "__old"
 _FEW = 1000
 _ROUNDS = 50
@@ -63,13 +64,31 @@ async def migrate(
     NewerSchema, MigrationChanged (and then not a byte was touched), MigrationRunning, BrokenFold, UnknownEvent,
     LedgerDamaged.
     """
+    return await _run(path, "where the code changed", progress, clock, vfs, catalog)
+
+
+async def fold_again(
+    path: str | Path,
+    *,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+    vfs: str | None = None,
+    catalog: Catalog = CATALOG,
+) -> Migrated:
+    """The same, and folds the projections again whatever they say: what a rebuild found to differ is put right."""
+    return await _run(path, "always", progress, clock, vfs, catalog)
+
+
+async def _run(
+    path: str | Path, fold: Fold, progress: Progress | None, clock: Clock | None, vfs: str | None, catalog: Catalog
+) -> Migrated:
     place = Path(path).absolute()
     check_place(place)
     must_exist(place)
     with closing(connect(place, vfs, write=False)) as probe, translated(place):
         schema.check(probe, place)
     job = _Migration(place, clock or SystemClock(), vfs, catalog, progress)
-    return await asyncio.to_thread(job.run)
+    return await asyncio.to_thread(job.run, fold)
 
 
 class _Migration:
@@ -78,20 +97,20 @@ class _Migration:
         self.lock: LockFile
         self.connection: apsw.Connection
 
-    def run(self) -> Migrated:
+    def run(self, fold: Fold) -> Migrated:
         self.lock = open_lock_file(str(self.path))
         try:
             if not self.lock.try_live(MIGRATOR):
                 raise MigrationRunning(f"Another process is migrating {self.path.name}.", ledger=str(self.path))
             try:
                 with closing(connect(self.path, self.vfs, write=True)) as self.connection, translated(self.path):
-                    return self._run()
+                    return self._run(fold)
             finally:
                 self.lock.die(MIGRATOR)
         finally:
             self.lock.close()
 
-    def _run(self) -> Migrated:
+    def _run(self, fold: Fold) -> Migrated:
         applied = []
         while (step := self._apply_next()) is not None:
             applied.append(step)
@@ -100,7 +119,7 @@ class _Migration:
         self.connection.execute("PRAGMA legacy_alter_table = ON")
         self._drop_rests()
         folded = 0
-        if schema.projections_of(self.connection) != fingerprint():
+        if fold == "always" or schema.projections_of(self.connection) != fingerprint():
             folded = self._refold()
         return Migrated(tuple(applied), folded)
 

@@ -218,29 +218,27 @@ class ReaderPool:
         self.path = path
         self._opener = opener
         self._idle: list[apsw.Connection] = []
+        self.lent: list[apsw.Connection] = []
+        """Connections that readers have now."""
 
     def take(self) -> apsw.Connection:
-        if self._idle:
-            return self._idle.pop()
-        connection: apsw.Connection = self._opener()
+        connection: apsw.Connection = self._idle.pop() if self._idle else self._opener()
+        self.lent.append(connection)
         return connection
 
     def give(self, connection: apsw.Connection) -> None:
-        connection.execute("ROLLBACK")
+        self.lent.remove(connection)
+        if connection.in_transaction:  # SQLite ends it by itself when reading the file fails.
+            connection.execute("ROLLBACK")
         if len(self._idle) < 4:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close(self) -> None:
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
-
-    def abandon(self) -> list[apsw.Connection]:
-        """Gives the connections up unclosed, to somebody who keeps them from being collected."""
-        idle, self._idle = self._idle, []
-        return idle
+        """Closes the idle connections."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 def decode_rows(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: Stream) -> list[Event]:

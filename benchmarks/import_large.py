@@ -1,7 +1,7 @@
-"""Imports a generated session of any size in child processes, killing all but the last: `import_large.py BYTES [KILLS]`.
+"""Imports a generated session of any size, killing the process and going on: `import_large.py BYTES [KILLS]`.
 
-Prints what each child used at most and ends with 1 if one held more than 250 MB, or if the run is not what it must be. The
-session and the ledger stand in a temporary folder.
+Prints what each child process used at most and ends with 1 if one held more than 250 MB, or if the run is not what it
+must be. The session and the ledger stand in a temporary folder.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def prove(size: int, kills: int, say: Any = print) -> bool:
 
 def _in_child(folder: Path, path: Path, stop_at: float | None) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.import_large", "--child", str(folder), str(path), str(stop_at or "")]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], check=False)
     if done.returncode not in (0, -signal.SIGKILL):
         raise RuntimeError(f"the import ended with {done.returncode}")
     text = done.stdout.decode()

@@ -1,4 +1,4 @@
-"""Memory does not grow with the session: the short form of `benchmarks/import_large.py`, which does it with a gigabyte."""
+"""Memory does not grow with the session: the short form of `benchmarks/import_large.py`, which takes a gigabyte."""
 
 from __future__ import annotations
 

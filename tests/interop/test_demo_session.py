@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools.write_demo_session import FAKE_KEY, story
+
 import refold.interop
 from refold.projections.rows import ArtifactRow, StepRow, ToolCallRow
 from tests.interop.support import imported, told_of
 from tests.interop.test_pi_mapping import rows
 from tests.invariants.checks import check_all
-from tools.write_demo_session import FAKE_KEY, story
 
 SAMPLE = Path(refold.interop.__file__).parent / "samples" / "demo-session.jsonl"
 

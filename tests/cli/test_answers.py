@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from pathlib import Path
 
@@ -178,6 +179,28 @@ def test_a_backup_restores_to_a_ledger_that_verifies(sample: Sample, call: Call)
     assert call("restore", "copies", "--ledger", "x.db", "--json").error["code"] == "not_a_backup"
     for args in (("backup", "copies/again"), ("restore", "copies/again", "--ledger", "third.db")):
         assert "1 stream" in call(*args).out
+
+
+def test_the_doctor_names_settings_and_findings_with_a_remedy(sample: Sample, call: Call) -> None:
+    healthy = call("doctor", "--json")
+    assert (healthy.status, healthy.json["ok"]) == (0, True)
+    assert all(set(check) == {"name", "ok", "facts", "remedy"} for check in healthy.json["checks"])
+    settings = healthy.json["checks"][0]["facts"]
+    assert settings["ledger"] == {"value": str(sample.path), "source": "environment REFOLD_LEDGER"}
+    assert settings["scope"]["source"] == "default"
+    orphan = sample.path.with_name("l.db-artifacts") / "default" / "default" / sample.run_id / "art_lost"
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (0, 0))
+    found = call("doctor", "--json")
+    assert (found.status, found.json["ok"]) == (1, False)
+    (finding,) = [check for check in found.json["checks"] if not check["ok"]]
+    assert (finding["name"], finding["facts"]["orphans"]) == ("artifacts", 1)
+    assert finding["remedy"] in call("doctor").out
+    collected = call("doctor", "--collect-orphans", "--json")
+    assert (collected.status, len(collected.json["removed"]), orphan.exists()) == (0, 1, False)
+    missing = call("doctor", "--ledger", "nothing.db", "--json")
+    assert (missing.status, missing.json["ok"]) == (1, False)
 
 
 def test_a_ledger_folded_by_other_code_is_read_and_migrated_before_it_is_written(sample: Sample, call: Call) -> None:

@@ -7,6 +7,7 @@ import click
 from refold.cli.commands.backup import backup, restore
 from refold.cli.commands.calls import tool_calls
 from refold.cli.commands.demo import demo
+from refold.cli.commands.doctor import doctor
 from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
 from refold.cli.commands.evidence import evidence
@@ -34,6 +35,7 @@ COMMANDS: tuple[click.Command, ...] = (
     backup,
     restore,
     migrate,
+    doctor,
 )
 """In the order in which somebody meets them."""
 

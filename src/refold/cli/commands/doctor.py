@@ -1,0 +1,88 @@
+"""`refold doctor`: what is wrong around the record, and what to do about it."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold._version import __version__
+from refold.cli.context import Cli, command
+from refold.cli.output import Cell, Output
+from refold.cli.shapes import counted
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import Ledger
+
+NOT_OK = 1
+
+
+@command("doctor")
+@click.option("--collect-orphans", is_flag=True, help="Remove artifact files, a day old or more, that no event names.")
+def doctor(cli: Cli, collect_orphans: bool) -> int:
+    """Look over settings, file and surroundings.
+
+    Where each setting comes from; file system, free room, schema, pages, log, owners, erasures, artifact files, doubts.
+    Changes nothing without --collect-orphans. Ends with status 1 when a check is not ok. `refold verify` proves the
+    record itself.
+    """
+    import asyncio
+
+    from refold.ledger.maintenance.doctor import doctor as examine
+
+    removed = cli.on_ledger(_collect) if collect_orphans else None
+    checks: list[dict[str, Any]] = [
+        {"name": "settings", "ok": True, "facts": _settings(cli), "remedy": None},
+        *(check._asdict() for check in asyncio.run(examine(cli.ledger_path))),
+    ]
+    answer: dict[str, Any] = {"ok": all(check["ok"] for check in checks), "checks": checks}
+    if removed is not None:
+        answer["removed"] = removed
+    if cli.as_json:
+        cli.out.json(answer)
+    else:
+        _print(cli.out, answer)
+    return 0 if answer["ok"] else NOT_OK
+
+
+async def _collect(ledger: Ledger) -> list[str]:
+    from refold.ledger.maintenance.orphans import collect_orphans
+
+    return [orphan.storage_key for orphan in await collect_orphans(ledger)]
+
+
+def _settings(cli: Cli) -> dict[str, Any]:
+    settings = cli.settings.as_dict()
+    return {**settings, "ledger_file": str(cli.ledger_path), "refold": __version__, "python": platform.python_version()}
+
+
+def _print(out: Output, answer: dict[str, Any]) -> None:
+    for check in answer["checks"]:
+        mark = Cell("ok    ", "good") if check["ok"] else Cell("not ok", "bad")
+        out.line(mark, f"  {check['name']:<12}", Cell(_told(check["facts"]), "quiet"))
+        if check["remedy"] is not None:
+            out.line(f"        {check['remedy']}")
+    if "removed" in answer:
+        out.line(f"Removed {counted(len(answer['removed']), 'orphan')}.")
+
+
+def _told(facts: dict[str, Any]) -> str:
+    """The facts on one line, without those that say that there is nothing."""
+    empty: tuple[Any, ...] = ([], None, "")
+    told = (item for item in facts.items() if item[1] not in empty and item != ("more", 0))
+    return ", ".join(f"{name} {_value(value)}" for name, value in told)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case {"value": str(text), "source": str(source)}:
+            return f"{text} ({source})"
+        case list():
+            return "; ".join(map(_value, value))
+        case dict():
+            return " ".join(f"{name}={inner}" for name, inner in value.items())
+        case bool():
+            return "yes" if value else "no"
+        case _:
+            return str(value)

@@ -62,6 +62,7 @@ class _Walk:
         self._session = session
         self._step = 0
         self._run_id = ""
+        self._sent = 0
 
     def run(self) -> None:
         self._out.line(
@@ -81,17 +82,18 @@ class _Walk:
 
     def _bring_in(self) -> None:
         self._title("Bring the log in. Importing it twice changes nothing.")
+        # Asked twice, once for people and once for programs: the answer is that of the second import.
         answer = self._show("import", "pi", str(self._session))["runs"][0]
-        again = self._ask("import", "pi", str(self._session))["runs"][0]
         self._run_id = answer["run_id"]
-        self._check(answer["created"] and not again["created"], "the second import makes no run")
+        self._check(not answer["created"] and answer["added"] == 0, "the second import makes no run and adds no event")
         self._check(answer["unanswered"] == 1, "one call has no answer")
 
     def _doubt_and_money(self) -> None:
         self._title("What happened, what it cost, and what nobody knows.")
-        shown = self._show("show", self._run_id)
+        shown = self._show("show", self._run_id, "--steps", "12")
         doubts = [call for call in shown["tool_calls"] if call["status"] == "in_doubt"]
         self._check([call["tool"] for call in doubts] == ["refund"], "the refund is in doubt, and nothing else")
+        self._sent = doubts[0]["seq"]
         self._say(
             "The refund was sent and no answer was recorded. refold does not guess: not sent, not paid, but in doubt."
         )
@@ -104,8 +106,7 @@ class _Walk:
     def _moment_before(self) -> None:
         self._title("The state at any moment: just before the refund was sent.")
         events = self._lines("events", self._run_id)
-        sent = next(event["seq"] for event in events if event["type"] == "tool.dispatched" and "refund" in str(event))
-        before = self._show("show", self._run_id, "--at", str(sent - 1))
+        before = self._show("show", self._run_id, "--at", str(self._sent - 1), "--steps", "6")
         self._check(
             not any(call["tool"] == "refund" for call in before["tool_calls"]), "the refund was not yet asked for"
         )
@@ -131,7 +132,7 @@ class _Walk:
 
     def _erasure(self) -> None:
         self._title("Somebody asks for erasure. What was said goes; that it happened, and the proof, stay.")
-        self._ask("cancel", self._run_id)
+        self._ask("cancel", self._run_id, "--basis", "ended for erasure")
         self._show("erase", self._run_id, "--basis", "request 17 of the data protection desk")
         proof = self._show("verify", "--all")
         self._check(proof["ok"] and proof["redacted"] > 0, "intact, with redacted content")
@@ -159,7 +160,8 @@ class _Walk:
     def _show(self, *words: str, ledger: Path | None = None, status: int = 0) -> Any:
         """Runs a command as a person would, prints what it prints, and returns what it answers programs."""
         shown = " ".join(word if " " not in word else f'"{word}"' for word in words)
-        self._out.line(f"   $ refold {shown.replace(str(self._session), 'demo-session.jsonl')}")
+        where = "" if ledger is None else f"--ledger {ledger.relative_to(self._folder)} "
+        self._out.line(f"   $ refold {where}{shown.replace(str(self._session), 'demo-session.jsonl')}")
         printed = self._call(words, ledger, status)
         for line in printed.splitlines():
             self._out.line(f"     {line}")

@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 setup: $(STAMP)
 
 demo: $(STAMP)
-	@$(BIN)/python -m refold.cli.demo
+	@$(BIN)/refold demo
 
 check: $(STAMP)
 	$(BIN)/ruff check .

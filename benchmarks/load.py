@@ -15,7 +15,7 @@ from refold.ledger.ledger import open_ledger
 from refold.ledger.writer import SNAPSHOT_EVERY
 from refold.projections import fold, new_state
 
-_PAGE = 2000
+_PAGE = 500
 _OPEN_CALLS = 50
 
 

@@ -272,11 +272,9 @@ def test_a_file_is_taken_apart_alike_however_it_is_read(
     expected = [element for value in values for element in (value if isinstance(value, list) else [value])]
     assert [json.loads(element.data) for element in found] == expected
     assert all(data[: element.end].endswith((b"}", b"]", b",")) for element in found)
-    lines = [
-        data[: data.index(element.data, 0 if not place else found[place - 1].end)].count(b"\n") + 1
-        for place, element in enumerate(found)
-    ]
-    assert [element.line for element in found] == lines
+    begins = [data.rindex(element.data, 0, element.end) for element in found]
+    assert begins == sorted(begins)
+    assert [element.line for element in found] == [data[:begin].count(b"\n") + 1 for begin in begins]
 
 
 @given(value=st.lists(JSON, min_size=1, max_size=4), at=st.integers(1))

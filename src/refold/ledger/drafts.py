@@ -104,7 +104,9 @@ def _holds(values: tuple[Any, ...], value: Any) -> bool:
 
 
 def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:
-    """Stored JSON with its secrets replaced, still JSON, and how many there were; the same bytes when there were none."""
+    """Stored JSON with its secrets replaced, still JSON, and how many there were; the same bytes when
+    there were none.
+    """
     shown, count = redactor.redact(_stored_json(encoded))
     return (json.dumps(shown, separators=(",", ":")).encode("ascii"), count) if count else (encoded, 0)
 

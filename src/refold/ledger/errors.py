@@ -131,6 +131,18 @@ class LedgerBusy(RefoldError):
     remedy = "Close the other program's transaction (a database shell, a backup tool), then try again."
 
 
+class LedgerForked(RefoldError):
+    """This process was forked from one that was reading the ledger at that moment, and cannot use it.
+
+    SQLite's locks do not survive a fork. Connections are closed before each fork for that reason, but not those that
+    somebody is reading with.
+    """
+
+    code = "ledger_forked"
+    exit_status = 1
+    remedy = "Start the process with spawn instead of fork, or fork while nothing of the ledger is being read."
+
+
 class CommitUnknown(RefoldError):
     """A commit failed and the ledger could not be reached afterwards to see whether it took effect."""
 

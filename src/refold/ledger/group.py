@@ -8,6 +8,7 @@ depends on an event may leave the process before. Whatever nobody waits for is f
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Protocol
 
 from refold.ledger.port import Lost, Outcome, Store, StreamBatch
@@ -32,14 +33,20 @@ class GroupCommit:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ready: dict[int, Batched] = {}
-        self._commit: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._begin()
         self.commits = 0
         """Commits made so far; tests count these instead of measuring time."""
 
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._ready: dict[int, Batched] = {}
+        self._commit: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
     def add(self, writer: Batched) -> None:
         """Notes that a writer has something to commit."""
+        if self._pid != os.getpid():
+            self._begin()  # What a forked parent has open is the parent's to commit.
         self._ready[id(writer)] = writer
         if self._timer is None and self._commit is None:
             try:
@@ -49,10 +56,16 @@ class GroupCommit:
 
     async def barrier(self, writer: Batched) -> None:
         """Returns when all that this writer appended is durable. Raises what its commit was lost to."""
+        writer.check()
         while writer.is_pending():
             # Shielded: a waiter that is cancelled must not cancel the commit of its neighbours.
             await asyncio.shield(self._lead())
         writer.check()
+
+    async def flush(self) -> None:
+        """Commits whatever is open, whoever appended it; each writer learns of its own loss."""
+        while self._pid == os.getpid() and self._ready:
+            await asyncio.shield(self._lead())
 
     def _background(self) -> None:
         self._timer = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import weakref
 from collections.abc import AsyncIterator, Iterable
@@ -13,6 +14,7 @@ from typing import Self
 import msgspec
 
 from refold.clock import Clock, SystemClock
+from refold.errors import RefoldError
 from refold.events.catalog import CATALOG, Catalog
 from refold.events.catalog.run import RunCreated
 from refold.events.envelope import GENESIS, Event, Head
@@ -32,6 +34,8 @@ from refold.ledger.writer import StreamWriter
 from refold.projections import new_state
 from refold.projections.fingerprint import fingerprint
 from refold.projections.rows import RunRow
+
+_log = logging.getLogger("refold.ledger")
 
 
 class Existing(msgspec.Struct, frozen=True):
@@ -66,25 +70,35 @@ class Ledger:
 
     def register(self, writer: StreamWriter) -> None:
         """Keeps the process's lease alive while the writer lives."""
+        self._here()
         self._writers[writer.scope, writer.stream] = writer
         if self._heart is None:
             self._heart = asyncio.get_running_loop().create_task(self._beat())
 
     def writing(self, scope: Scope, stream: Stream) -> bool:
         """Whether a writer of this process has the stream."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._writers.clear()
+        self._here()
         writer = self._writers.get((scope, stream))
         return writer is not None and writer.alive
+
+    def _here(self) -> None:
+        if self._pid != os.getpid():  # A forked child has neither its parent's streams nor its heart.
+            self._pid = os.getpid()
+            self._writers.clear()
+            self._heart = None
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(LEASE / 3 / 1_000_000)
-            await self.store.renew()
+            try:
+                await self.store.renew()
+            except RefoldError as error:
+                _log.warning("the lease of this process was not renewed: %s", error)
 
     async def close(self) -> None:
         """Commits what is open and closes the file. Writers that were not closed are released by the lease."""
+        await self.group.flush()
+        self._here()
         if self._heart is not None:
             self._heart.cancel()
             self._heart = None

@@ -9,7 +9,8 @@ from refold.ledger.port import Reader
 from refold.projections import FoldState, fold, new_state
 from refold.projections.fingerprint import fingerprint
 
-_PAGE = 2000
+_PAGE = 500
+"""Events at once. Few enough that a page is still in the processor's cache when it is folded."""
 
 
 async def load(reader: Reader, stream: Stream) -> FoldState:

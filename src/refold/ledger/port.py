@@ -138,6 +138,10 @@ class Reader(Protocol):
         """Events with after < seq <= upto, in order, as they are stored."""
         ...
 
+    async def proving(self, stream: Stream, after: int = 0, limit: int = 1000) -> Sequence[tuple[Any, ...]]:
+        """The same for a proof, which reads every event there is: columns in `EventRow`'s order, without its names."""
+        ...
+
     async def events(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
         """The same, decoded. Raises UnknownEvent."""
         ...

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,6 +88,10 @@ def _structure(ledger: Ledger) -> Bad | None:
 async def _share_out(
     path: Path, heads: Sequence[HeadRow], progress: Progress | None, workers: int
 ) -> list[StreamReport]:
+    # Only this needs them, and whoever opens a ledger would wait for them.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     loop = asyncio.get_running_loop()
     reports: list[StreamReport] = []
     # Not forked: a child would inherit the locks of this process's threads as they happen to be.

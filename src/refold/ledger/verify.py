@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,9 @@ from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.blobs import leaf
 from refold.ledger.port import BlobRow, Reader, StreamHead
 
-_PAGE = 1000
+_PAGE = 250
+"""Events at once. Few enough that a page is still in the processor's cache when it is hashed."""
+_TYPE = EventRow._fields.index("type")
 _FILE_CHUNK = 1 << 20
 _PARTS_MARK = b'"parts":{'
 
@@ -84,11 +86,8 @@ class _StreamProof:
             bad = self._check_page(rows, head.erased)
             if bad is not None:
                 raise bad
-            for row in rows:
-                if row.format != FORMAT:
-                    raise Broken(row.seq, f"the event has the unknown format {row.format}")
-                self.blobs.check_event(row, head.erased)
-            self.last_type = rows[-1].type
+            self.blobs.check_events(rows, head.erased)
+            self.last_type = EventRow._make(rows[-1]).type
         await self._check_head(head)
 
     async def _head(self) -> StreamHead:
@@ -102,18 +101,18 @@ class _StreamProof:
             raise Broken(0, "the row of the stream's head was changed")
         return head
 
-    async def _page(self) -> list[EventRow]:
+    async def _page(self) -> Sequence[tuple[Any, ...]]:
         stream = self.chain.stream
         try:
-            return await self.reader.raw_events(stream, self.seq, limit=_PAGE)
+            return await self.reader.proving(stream, self.seq, limit=_PAGE)
         except RefoldError:
             pass  # Something on this page cannot be read at all: go up to it one by one.
         try:
-            return await self.reader.raw_events(stream, self.seq, limit=1)
+            return await self.reader.proving(stream, self.seq, limit=1)
         except RefoldError as error:
             raise Broken(self.seq + 1, f"the event cannot be read: {error.message}") from error
 
-    def _check_page(self, rows: Sequence[EventRow], erased: bool) -> Broken | None:
+    def _check_page(self, rows: Sequence[tuple[Any, ...]], erased: bool) -> Broken | None:
         """The hot loop: order, digests and hashes of a page. Written out flat because every event of a ledger goes
         through it.
         """
@@ -183,6 +182,9 @@ class _StreamProof:
                 )
                 if digest_of(b"".join((header, name, who, place, facts))).digest() != hash_:
                     bad = Broken(seq, "the event does not match its hash, or does not follow the one before it")
+                    break
+                if format_ != FORMAT:
+                    bad = Broken(seq, f"the event has the unknown format {format_}")
                     break
             except (TypeError, AttributeError, struct.error, UnicodeError) as error:
                 bad = Broken(seq, f"the event's columns are not of their types: {error}")
@@ -256,13 +258,16 @@ class _BlobProof:
         self._leaves.append(leaf(blob.digest, blob.view_digest))
         self._has_parts = self._has_parts or blob.lookup is not None
 
-    def check_event(self, row: EventRow, erased: bool) -> None:
-        """What an intact event says of blobs."""
-        if row.type == "artifact.stored" and not erased:
-            self._check_artifact(row)
-        if self._has_parts and row.content is not None and _PARTS_MARK in unseal(row.content):
-            for name, parts in decode_content(row.content).parts.items():
-                self._check_parts(row.seq, name, parts)
+    def check_events(self, rows: Sequence[tuple[Any, ...]], erased: bool) -> None:
+        """What intact events say of blobs."""
+        if not self._has_parts:
+            rows = [row for row in rows if row[_TYPE] == "artifact.stored"]
+        for row in map(EventRow._make, rows):
+            if row.type == "artifact.stored" and not erased:
+                self._check_artifact(row)
+            if self._has_parts and row.content is not None and _PARTS_MARK in unseal(row.content):
+                for name, parts in decode_content(row.content).parts.items():
+                    self._check_parts(row.seq, name, parts)
 
     def _check_artifact(self, row: EventRow) -> None:
         facts = msgspec.json.decode(row.facts)

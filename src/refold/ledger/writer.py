@@ -5,6 +5,7 @@ commit.
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -92,6 +93,7 @@ class StreamWriter:
         self._closed = closed
         self._error: Exception | None = None
         self._released = False
+        self._pid = os.getpid()
 
     @property
     def head(self) -> Head:
@@ -106,7 +108,7 @@ class StreamWriter:
     @property
     def alive(self) -> bool:
         """Whether this writer still has its stream: neither lost nor released."""
-        return self._error is None and not self._released
+        return self._error is None and not self._released and self._pid == os.getpid()
 
     @property
     def closed(self) -> bool:
@@ -277,6 +279,11 @@ class StreamWriter:
         return self._error is None and self._durable.seq != self._head.seq
 
     def check(self) -> None:
+        if self._pid != os.getpid():
+            raise Fenced(
+                f"{self.stream} is written by the process that opened it, of which this one was forked.",
+                stream=str(self.stream),
+            )
         if self._error is not None:
             raise self._error
 

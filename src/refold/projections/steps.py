@@ -7,30 +7,51 @@ from refold.projections.fold import FoldState, named, on, spent
 from refold.projections.rows import StepRow
 
 
-@on("step.completed", "step.failed")
-def pure_step(state: FoldState, event: Event) -> None:
-    facts, view = event.facts, event.view
-    failed = event.type == "step.failed"
+@on("step.completed")
+def completed(state: FoldState, event: Event) -> None:
+    # Runs are made of these, so what most of them lack is left to the row's defaults.
+    facts, view, at = event.facts, event.view, event.at
     duration = facts.duration_us
-    state.put(
-        StepRow(
-            step_id=facts.step_id,
-            run_id=state.run_id,
-            seq=event.seq,
-            type=facts.type,
-            node=named(facts.name, view.name),
-            status="failed" if failed else "skipped" if facts.skipped else "succeeded",
-            started_at=event.at if duration is None else event.at - duration,
-            end_seq=event.seq,
-            ended_at=event.at,
-            duration_ms=None if duration is None else duration / 1000,
-            site=event.site or None,
-            input_summary=view.input,
-            output_summary=view.output,
-            error_code=facts.error_code if failed else None,
-            error_message=view.error,
-        )
+    row = StepRow(
+        facts.step_id,
+        state.run_id,
+        event.seq,
+        facts.type,
+        named(facts.name, view.name),
+        "skipped" if facts.skipped else "succeeded",
+        at if duration is None else at - duration,
+        end_seq=event.seq,
+        ended_at=at,
+        duration_ms=None if duration is None else duration / 1000,
+        site=event.site or None,
+        input_summary=view.input,
+        output_summary=view.output,
     )
+    state.put(row)
+
+
+@on("step.failed")
+def failed(state: FoldState, event: Event) -> None:
+    facts, view, at = event.facts, event.view, event.at
+    duration = facts.duration_us
+    row = StepRow(
+        facts.step_id,
+        state.run_id,
+        event.seq,
+        facts.type,
+        named(facts.name, view.name),
+        "failed",
+        at if duration is None else at - duration,
+        end_seq=event.seq,
+        ended_at=at,
+        duration_ms=None if duration is None else duration / 1000,
+        site=event.site or None,
+        input_summary=view.input,
+        output_summary=view.output,
+        error_code=facts.error_code,
+        error_message=view.error,
+    )
+    state.put(row)
 
 
 @on("signal.received", "context.compressed")

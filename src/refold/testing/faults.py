@@ -179,16 +179,6 @@ class _FaultFile(apsw.VFSFile):
             self._remember(offset, len(data))
             super().xWrite(data, offset)
 
-    def xLock(self, level: int) -> None:
-        try:
-            super().xLock(level)
-        except apsw.IOError as error:
-            # A read-only connection that is the last to close asks for the exclusive lock and cannot get it. SQLite
-            # swallows the error, and takes it for busy; apsw would raise it.
-            if level != apsw.SQLITE_LOCK_EXCLUSIVE or error.extendedresult != apsw.SQLITE_IOERR_LOCK:
-                raise
-            raise apsw.BusyError("a read-only file cannot be locked exclusively") from error
-
     def xSync(self, flags: int) -> None:
         seam.reach(self._sync)
         with _disk:

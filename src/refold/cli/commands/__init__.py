@@ -6,6 +6,7 @@ import click
 
 from refold.cli.commands.backup import backup, restore
 from refold.cli.commands.calls import tool_calls
+from refold.cli.commands.demo import demo
 from refold.cli.commands.doctor import doctor
 from refold.cli.commands.erase import erase
 from refold.cli.commands.events import events, export
@@ -19,6 +20,7 @@ from refold.cli.commands.runs import cancel, runs
 from refold.cli.commands.show import artifact, show
 
 COMMANDS: tuple[click.Command, ...] = (
+    demo,
     import_,
     runs,
     show,

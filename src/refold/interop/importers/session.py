@@ -45,8 +45,8 @@ class Answer(msgspec.Struct, kw_only=True):
     """A model's answer; the request is the conversation before it. `error_code` None: it counts.
 
     `usage` is normalised, `raw_usage` the provider's own, as JSON text with the digits of the source. `cost` is
-    (currency, amount), both None when it has no price; None: the source knows no costs. Times are microseconds. `entry`:
-    what stood around the message in its record.
+    (currency, amount), both None when it has no price; None: the source knows no costs. Times are microseconds.
+    `entry`: what stood around the message in its record.
     """
 
     message: Any

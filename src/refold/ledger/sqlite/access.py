@@ -6,26 +6,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from refold.clock import Clock
-from refold.ledger.errors import LedgerFailing
+from refold.ledger.errors import LedgerFailing, LedgerForked
 from refold.ledger.sqlite import erasing, schema
 from refold.ledger.sqlite.connection import connect, translated
 from refold.ledger.sqlite.incarnation import Incarnation
-from refold.ledger.sqlite.lockfile import open_lock_file
+from refold.ledger.sqlite.lockfile import LockFile, open_lock_file
 from refold.ledger.sqlite.reader import ReaderPool
 
 T = TypeVar("T")
 
 # Connections of a forked parent: closing them in the child would run SQLite's clean-up on the parent's files.
 _inherited: list[Any] = []
+_all: weakref.WeakSet[Access] = weakref.WeakSet()
 
 
 class Access:
@@ -37,7 +39,9 @@ class Access:
         self.path = path
         self._clock = clock
         self._vfs = vfs
+        self._torn = False
         self._begin()
+        _all.add(self)
 
     def _begin(self) -> None:
         self._pid = os.getpid()
@@ -50,9 +54,36 @@ class Access:
     def here(self) -> Access:
         """This object, once it is certain that what it holds belongs to this process and not to a forked parent."""
         if self._pid != os.getpid():
-            _inherited.extend((self._writing, self._thread, self._lock, *self._pool.abandon()))
+            _inherited.extend((self._writing, self._thread, self._lock, *self._pool.lent))
+            self._torn = self._writing is not None or bool(self._pool.lent)
             self._begin()
+        if self._torn:
+            raise LedgerForked(
+                f"This process was forked while its parent was reading {self.path.name}, and cannot open it safely.",
+                ledger=str(self.path),
+            )
         return self
+
+    def suspend(self) -> None:
+        """Closes the connections before a fork; the parent opens others when it needs them.
+
+        SQLite keeps its file locks in tables of the process. A child that inherits them takes its locks only there and
+        not with the kernel; then the parent, whose last connection closes, removes the WAL that the child writes to.
+        """
+        self._pool.close()
+        if self._writing is not None:
+            connection, self._writing = self._writing, None
+            connection.close(True)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process has used it: a forked child that has not, holds nothing of its own yet."""
+        return self._pid == os.getpid()
+
+    @property
+    def lock(self) -> LockFile:
+        """The lock file, as far as this process goes."""
+        return self._lock
 
     @property
     def pool(self) -> ReaderPool:
@@ -152,3 +183,24 @@ class Access:
                 self._writing = None
         self._incarnation.end()
         self._lock.close()
+
+
+_held: list[LockFile] = []
+
+
+def _before_fork() -> None:
+    mine = [access for access in _all if access.is_here]
+    _held.extend(sorted({access.lock for access in mine}, key=lambda lock: lock.path))
+    for lock in _held:
+        lock.pause()  # No transaction is under way in another thread.
+    for access in mine:
+        with suppress(apsw.Error):
+            access.suspend()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().resume()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_held.clear)

@@ -102,6 +102,14 @@ class LockFile:
         finally:
             self.leave()
 
+    def pause(self) -> None:
+        """Waits until no thread of this process has the turn, and lets none take it until `resume`."""
+        self._thread_lock.acquire()
+
+    def resume(self) -> None:
+        """Lets the threads of this process take turns again."""
+        self._thread_lock.release()
+
     def try_live(self, incarnation: int) -> bool:
         """Takes the byte that proves this incarnation alive, until `die` or the end of the process.
         False: it is taken.

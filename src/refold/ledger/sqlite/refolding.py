@@ -36,7 +36,7 @@ Names = Mapping[type[Row], str]
 Progress = Callable[[int], None]
 Turn = Callable[[], AbstractContextManager[object]]
 
-_EVENTS = 2000
+_EVENTS = 500  # A page is still in the processor's cache when it is folded; with 2,000 it is not.
 _HEADS = 1000
 _ROWS = 5000
 _PAGE = f"SELECT {FOLD_COLUMNS} FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT {_EVENTS}"

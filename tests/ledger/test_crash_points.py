@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,17 +13,9 @@ import refold.ledger.sqlite
 from refold.testing import crash
 from tests.ledger import crash_work
 from tests.ledger.crash_work import KINDS
+from tests.ledger.memory import fast
 
-
-@pytest.fixture
-def fast(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a killed process loses nothing that the kernel has, synced or not."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="refold-", dir=memory) as folder:
-        yield Path(folder)
+__all__ = ["fast"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ renamed, folder synced. Killed in between, it is an orphan that nothing refers t
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from hashlib import sha256
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from refold import seam
+from refold.errors import RefoldError
 from refold.events.catalog.steps import ArtifactStored
 from refold.events.content import unseal
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
-from refold.ledger.errors import ArtifactDamaged, Erased
+from refold.ledger.errors import ArtifactDamaged, Erased, LedgerFailing, LedgerFull, LedgerReadOnly
 from refold.ledger.port import BlobRow
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import ArtifactRow
@@ -45,7 +47,13 @@ class ArtifactFiles:
         return self.root / storage_key
 
     def write(self, storage_key: str, data: bytes) -> None:
-        """Makes the file durable: after this, a crash leaves it whole."""
+        """Makes the file durable: a crash leaves it whole. Raises LedgerFull, LedgerReadOnly or LedgerFailing."""
+        try:
+            self._write(storage_key, data)
+        except OSError as error:
+            raise _not_written(error, storage_key) from error
+
+    def _write(self, storage_key: str, data: bytes) -> None:
         target = self.path(storage_key)
         self._make_folders(target.parent)
         draft = target.with_name(target.name + ".part")
@@ -181,6 +189,17 @@ def open_artifact(row: ArtifactRow, blob: BlobRow | None, files: ArtifactFiles) 
     if len(data) != row.size_bytes or sha256(data).hexdigest() != row.sha256:
         raise _damaged(row, "its size or SHA-256 is not the one on record")
     return data
+
+
+def _not_written(error: OSError, storage_key: str) -> RefoldError:
+    why = f"The file of artifact {storage_key} cannot be written: {error.strerror}."
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return LedgerFull(why, artifact=storage_key)
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return LedgerReadOnly(why, artifact=storage_key)
+        case _:
+            return LedgerFailing(why, artifact=storage_key)
 
 
 def _damaged(row: ArtifactRow, why: str) -> ArtifactDamaged:

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from benchmarks import peer
-from benchmarks.harness import Bar, Row, Sample, cpu, interleave, ratio, timed, wall
+from benchmarks.harness import Bar, Row, Sample, cpu, interleave, timed, times, wall
 from benchmarks.workload import WORKFLOW, Sizes, begin, steps, words
 from refold.ids import SystemIds
 from refold.ledger.ledger import open_ledger
@@ -49,8 +49,8 @@ def _append(folder: Path, sizes: Sizes, size: int) -> Row:
         [
             Bar("events/s", rate, "/s", ">=" if limit else None, limit),
             Bar("events/s of CPU time", sizes.append / cpu(samples["refold"]), "/s"),
-            Bar("times the floor", ratio(samples), "x"),
-            Bar("times eventsourcing", ratio(samples, "eventsourcing"), "x"),
+            *times(samples, "floor"),
+            *times(samples, "eventsourcing"),
         ],
         samples,
         {

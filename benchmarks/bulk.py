@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from benchmarks import floors
-from benchmarks.harness import Bar, Row, Sample, Side, cpu, interleave, ratio, timed, wall
+from benchmarks.harness import Bar, Row, Sample, Side, cpu, interleave, timed, times, wall
 from benchmarks.workload import Sizes, fill, words
 from refold.events.identity import Scope
 from refold.ledger.ledger import open_ledger
@@ -41,7 +41,7 @@ def _fold(path: Path, sizes: Sizes) -> Row:
         f"read, decode and fold {sizes.bulk:,} steps of {PAYLOAD} B in {sizes.streams} runs, in memory",
         [
             Bar("wall", wall(samples["refold"]), "s", "<=", 2.0 * sizes.bulk / 1e6),
-            Bar("times the floor", ratio(samples), "x", "<=", 1.2),
+            *times(samples, "floor", 1.2),
             Bar("CPU", cpu(samples["refold"]), "s"),
         ],
         samples,
@@ -107,7 +107,7 @@ def _refold_into(path: Path, folder: Path, sizes: Sizes) -> Row:
         [
             Bar("wall", wall(samples["refold"]), "s", "<=", 5.0 * sizes.bulk / 1e6),
             Bar("CPU", cpu(samples["refold"]), "s"),
-            Bar("times the floor", ratio(samples), "x"),
+            *times(samples, "floor"),
         ],
         samples,
         {"s floor": wall(samples["floor"]), "scratch MB": scratch.stat().st_size / 1e6},
@@ -137,7 +137,7 @@ def _verify(path: Path, sizes: Sizes) -> Row:
         "verify",
         f"verify {sizes.bulk:,} steps of {PAYLOAD} B in {sizes.streams} runs",
         [
-            Bar("times the floor", ratio(samples), "x", "<=", 1.3),
+            *times(samples, "floor", 1.3),
             Bar("wall", wall(samples["refold"]), "s"),
             Bar("CPU", cpu(samples["refold"]), "s"),
             Bar("wall on two processes", wall(samples["two processes"]), "s", "<=", 1.7 * sizes.bulk / 1e6),

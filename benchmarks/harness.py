@@ -93,6 +93,10 @@ def cpu(samples: list[Sample]) -> float:
     return median(each.cpu for each in samples)
 
 
-def ratio(samples: dict[str, list[Sample]], over: str = "floor") -> float:
-    """How many times the other side's wall time refold takes."""
-    return wall(samples["refold"]) / wall(samples[over])
+def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None) -> list[Bar]:
+    """How many times the other side's time refold takes, by the clock and by CPU time; a bar is held against the clock."""
+    name = "the floor" if over == "floor" else over
+    return [
+        Bar(f"times {name}", wall(samples["refold"]) / wall(samples[over]), "x", "<=" if limit else None, limit),
+        Bar(f"times {name}, CPU", cpu(samples["refold"]) / cpu(samples[over]), "x"),
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from benchmarks.harness import Bar, Row, Sample, cpu, interleave, ratio, timed, wall
+from benchmarks.harness import Bar, Row, Sample, cpu, interleave, timed, times, wall
 from benchmarks.workload import Sizes
 from refold.ledger.ledger import open_ledger
 
@@ -44,7 +44,7 @@ def measure(folder: Path, sizes: Sizes) -> list[Row]:
             [
                 Bar("MB/s", size / wall(samples["refold"]), "MB/s", ">=", 20),
                 Bar("MB/s of CPU time", size / cpu(samples["refold"]), "MB/s"),
-                Bar("times the floor", ratio(samples), "x"),
+                *times(samples, "floor"),
             ],
             samples,
             {"MB": size, "MB/s floor": size / wall(samples["floor"])},

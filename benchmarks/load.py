@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from benchmarks import floors, peer
-from benchmarks.harness import Bar, Row, Sample, cpu, interleave, ratio, timed, wall
+from benchmarks.harness import Bar, Row, Sample, cpu, interleave, timed, times, wall
 from benchmarks.workload import WORKFLOW, Sizes, begin, fill, steps, tool_call, words
 from refold.events.identity import Scope, Stream
 from refold.ids import SystemIds
@@ -43,8 +43,8 @@ def _whole(folder: Path, sizes: Sizes, size: int, limit: float) -> Row:
         [
             Bar("wall", 1000 * wall(samples["refold"]), "ms", "<=", limit),
             Bar("CPU", 1000 * cpu(samples["refold"]), "ms"),
-            Bar("times the floor", ratio(samples), "x"),
-            Bar("times eventsourcing", ratio(samples, "eventsourcing"), "x"),
+            *times(samples, "floor"),
+            *times(samples, "eventsourcing"),
         ],
         samples,
         {
@@ -120,7 +120,7 @@ def _open(folder: Path, sizes: Sizes) -> Row:
         [
             Bar("wall", 1000 * wall(samples["refold"]), "ms", "<=", 10),
             Bar("CPU", 1000 * cpu(samples["refold"]), "ms"),
-            Bar("times eventsourcing", ratio(samples, "eventsourcing"), "x"),
+            *times(samples, "eventsourcing"),
         ],
         samples,
         {"events in the tail": tail, "ms eventsourcing": 1000 * wall(samples["eventsourcing"])},

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import apsw
+
 from benchmarks import peer
 from benchmarks.harness import Bar, Row
 from benchmarks.workload import PAYLOADS, WORKFLOW, Sizes, begin, conversation, size_of, steps, tool_call
@@ -91,7 +93,22 @@ def _calls(folder: Path, sizes: Sizes, kind: str, payloads: Sequence[str], nothi
         content = sum(2 * len(payloads[place % len(payloads)]) for place in range(count))
         ratios.append((size_of(path) - nothing) / content)
     work = f"tool calls, 500 B of {kind} as arguments and 500 B as result, two events each"
-    return _row(f"room, tool calls, {kind}", work, ratios, 3, sizes.room, "calls")
+    row = _row(f"room, tool calls, {kind}", work, ratios, 3, sizes.room, "calls")
+    row.facts["bytes a call, by table and index"] = _by_table(path, sizes.room[-1])
+    return row
+
+
+def _by_table(path: Path, calls: int) -> list[str]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        sums = connection.execute(
+            "SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC LIMIT 8"
+        ).fetchall()
+    except apsw.SQLError:
+        return []  # A SQLite that was built without dbstat.
+    finally:
+        connection.close()
+    return [f"{name} {size / calls:.0f}" for name, size in sums]
 
 
 async def _store_calls(path: Path, count: int, payloads: Sequence[str]) -> None:

@@ -94,7 +94,9 @@ def cpu(samples: list[Sample]) -> float:
 
 
 def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None) -> list[Bar]:
-    """How many times the other side's time refold takes, by the clock and by CPU time; a bar is held against the clock."""
+    """How many times the other side's time refold takes, by the clock and by CPU time; a bar is held
+    against the clock.
+    """
     name = "the floor" if over == "floor" else over
     return [
         Bar(f"times {name}", wall(samples["refold"]) / wall(samples[over]), "x", "<=" if limit else None, limit),

@@ -33,7 +33,7 @@ class _PlaceOfTheLiar(SqlitePlace):
     async def open(self) -> Ledger:
         ledger = await super().open()
         liar = _AlwaysCommitted(self.path, self.clock, ledger.ids)
-        return Ledger(liar, self.clock, ledger.ids, ledger.redactor)
+        return Ledger(liar, ledger.path, self.clock, ledger.ids, ledger.redactor)
 
 
 def test_the_suite_reports_what_an_adapter_does_wrong(tmp_path: Path) -> None:

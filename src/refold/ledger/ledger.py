@@ -25,11 +25,7 @@ from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import BeyondHead, CaptureModeUnavailable, KeyConflict, RunNotFound, StreamOwned
 from refold.ledger.group import GroupCommit
-from refold.ledger.port import InboxItem
-from refold.ledger.sqlite.incarnation import LEASE
-from refold.ledger.sqlite.opening import open_store
-from refold.ledger.sqlite.reader import SqliteReader
-from refold.ledger.sqlite.store import SqliteStore
+from refold.ledger.port import LEASE, InboxItem, Reader, Store
 from refold.ledger.writer import StreamWriter
 from refold.projections import new_state
 from refold.projections.fingerprint import fingerprint
@@ -48,21 +44,18 @@ class Existing(msgspec.Struct, frozen=True):
 class Ledger:
     """An open ledger. Made by `open_ledger`; an async context manager."""
 
-    def __init__(self, store: SqliteStore, clock: Clock, ids: Ids, redactor: Redactor) -> None:
+    def __init__(self, store: Store, path: Path, clock: Clock, ids: Ids, redactor: Redactor) -> None:
         self.store = store
+        self.path = path
+        """The ledger's file."""
         self.clock = clock
         self.ids = ids
         self.redactor = redactor
         self.group = GroupCommit(store)
-        self.files = ArtifactFiles.beside(store.path)
+        self.files = ArtifactFiles.beside(path)
         self._writers: weakref.WeakValueDictionary[tuple[Scope, Stream], StreamWriter] = weakref.WeakValueDictionary()
         self._heart: asyncio.Task[None] | None = None
         self._pid = os.getpid()
-
-    @property
-    def path(self) -> Path:
-        """The ledger's file."""
-        return self.store.path
 
     def scope(self, scope: Scope | str = Scope()) -> ScopedLedger:  # noqa: B008 - an immutable tuple
         """The ledger as one tenant's workspace sees it. Nothing of another can be reached through it."""
@@ -125,7 +118,7 @@ class ScopedLedger:
         """The tenant's secret behind all keyed digests."""
         return self.ledger.store.secret(self.scope)
 
-    def reader(self) -> SqliteReader:
+    def reader(self) -> Reader:
         """One consistent state of this scope: `async with scope.reader() as r`."""
         return self.ledger.store.reader(self.scope)
 
@@ -244,6 +237,15 @@ class ScopedLedger:
             raise RunNotFound(f"{prefix!r} names {what} in scope {self.scope}.", run=prefix, scope=str(self.scope))
         return found[0]
 
+    async def cursor(self, name: str, stream: Stream) -> int:
+        """Where a named cursor stands in a stream; 0 when nobody moved it yet."""
+        async with self.reader() as reader:
+            return await reader.cursor(name, stream)
+
+    async def move_cursor(self, name: str, stream: Stream, seq: int) -> None:
+        """Remembers, across restarts, how far a stream was scanned under a name. Raises BeyondHead past the head."""
+        await self.ledger.store.move_cursor(self.scope, name, stream, seq)
+
     async def post(self, run_id: str, key: str, kind: str, payload: bytes, actor: str = "") -> bool:
         """Asks the owner of a run to deliver something; False when the same key was posted before."""
         item = InboxItem(key, kind, payload, actor, self.ledger.clock.now())
@@ -297,8 +299,10 @@ async def open_ledger(
     `secrets` are values that no view may ever show. Raises LedgerMissing, NotALedger, NewerSchema, NetworkFileSystem
     and the like.
     """
+    from refold.ledger.sqlite.opening import open_store  # An adapter is loaded by whoever opens its kind of ledger.
+
     clock = clock or SystemClock()
     ids = ids or SystemIds(clock)
     place = Path(str(path).removeprefix("sqlite:///")).absolute()
     store = open_store(place, clock, ids, create=create, vfs=vfs, catalog=catalog)
-    return Ledger(store, clock, ids, Redactor(secrets))
+    return Ledger(store, place, clock, ids, Redactor(secrets))

@@ -18,6 +18,10 @@ from refold.projections import FoldState, Row
 R = TypeVar("R", bound=Row)
 
 
+LEASE = 60_000_000
+"""Microseconds that a process may own streams without renewing its lease."""
+
+
 class StreamHead(NamedTuple):
     """A stream as its head row shows it. `owner` is the incarnation that holds it, None when nobody does; `intact` is
     False when the row is not what was written.
@@ -86,6 +90,18 @@ class StreamBatch(NamedTuple):
     snapshot: Snapshot | None
     delivered: Sequence[tuple[str, int]]
     """Inbox keys and the seq at which each was delivered."""
+
+
+class StreamRecord(NamedTuple):
+    """One stream of any scope, for work on the whole ledger. Names as they are stored: of a changed row they may be
+    anything.
+    """
+
+    tenant: str
+    workspace: str
+    stream: str
+    seq: int
+    intact: bool
 
 
 class Committed(NamedTuple):
@@ -175,6 +191,14 @@ class Reader(Protocol):
         """The same rows one by one: selected and sorted once, however many there are, and never all in memory."""
         ...
 
+    async def runs_beginning(self, prefix: str) -> list[str]:
+        """Ids of at most two runs that begin so."""
+        ...
+
+    async def cursor(self, name: str, stream: Stream) -> int:
+        """Where a named cursor stands in a stream; 0 when nobody moved it yet."""
+        ...
+
     async def snapshots(self, stream: Stream) -> list[Snapshot]:
         """Newest first."""
         ...
@@ -217,6 +241,28 @@ class Store(Protocol):
 
     async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
         """Puts an item into a stream's inbox; False when its key was there already."""
+        ...
+
+    async def move_cursor(self, scope: Scope, name: str, stream: Stream, seq: int) -> None:
+        """Puts a named cursor, which survives restarts, to a seq that was scanned. Raises BeyondHead, RunNotFound."""
+        ...
+
+    async def next_blob(self, scope: Scope, stream_no: int) -> int:
+        """The number that the stream's next blob gets."""
+        ...
+
+    async def renew(self) -> None:
+        """Renews this process's lease where it is due."""
+        ...
+
+    def all_streams(self) -> tuple[list[StreamRecord], str | None]:
+        """Every stream of every scope, in order; and a name for events or blobs that belong to none, if
+        there are any.
+        """
+        ...
+
+    def structure(self) -> str | None:
+        """What the database itself finds wrong with the tables that are proven; None when nothing."""
         ...
 
     async def changed(self) -> None:

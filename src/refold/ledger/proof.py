@@ -10,7 +10,7 @@ from typing import NamedTuple
 from refold.errors import RefoldError
 from refold.events.identity import Scope, Stream
 from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger
-from refold.ledger.sqlite.heads import HeadRow
+from refold.ledger.port import StreamRecord
 from refold.ledger.verify import Bad, StreamReport, verify_stream
 
 Progress = Callable[[int, int], None]
@@ -86,7 +86,7 @@ def _structure(ledger: Ledger) -> Bad | None:
 
 
 async def _share_out(
-    path: Path, heads: Sequence[HeadRow], progress: Progress | None, workers: int
+    path: Path, heads: Sequence[StreamRecord], progress: Progress | None, workers: int
 ) -> list[StreamReport]:
     # Only this needs them, and whoever opens a ledger would wait for them.
     import multiprocessing
@@ -104,8 +104,8 @@ async def _share_out(
     return reports
 
 
-def _chunks(heads: Sequence[HeadRow]) -> Iterator[list[HeadRow]]:
-    chunk: list[HeadRow] = []
+def _chunks(heads: Sequence[StreamRecord]) -> Iterator[list[StreamRecord]]:
+    chunk: list[StreamRecord] = []
     events = 0
     for head in heads:
         chunk.append(head)
@@ -118,7 +118,7 @@ def _chunks(heads: Sequence[HeadRow]) -> Iterator[list[HeadRow]]:
         yield chunk
 
 
-def _prove_chunk(path: Path, heads: Sequence[HeadRow]) -> list[StreamReport]:
+def _prove_chunk(path: Path, heads: Sequence[StreamRecord]) -> list[StreamReport]:
     """What a worker does."""
 
     async def prove() -> list[StreamReport]:
@@ -128,11 +128,11 @@ def _prove_chunk(path: Path, heads: Sequence[HeadRow]) -> list[StreamReport]:
     return asyncio.run(prove())
 
 
-async def _prove_head(ledger: Ledger, head: HeadRow) -> StreamReport:
+async def _prove_head(ledger: Ledger, head: StreamRecord) -> StreamReport:
     try:
         if not head.intact:
             raise ValueError("the row of the stream's head was changed")
-        scope = ledger.scope(Scope(head.tenant_id, head.workspace_id))
+        scope = ledger.scope(Scope(head.tenant, head.workspace))
         return await _prove(scope, Stream.parse(head.stream))
     except (RefoldError, ValueError, TypeError) as error:
         return StreamReport(0, 0, Bad(str(head.stream), 0, str(error)))

@@ -82,8 +82,9 @@ class _StreamProof:
     async def run(self) -> None:
         head = await self._head()
         await self.blobs.read()
+        erased_before = await self._erased_before(head)
         while rows := await self._page():
-            bad = self._check_page(rows, head.erased)
+            bad = self._check_page(rows, erased_before)
             if bad is not None:
                 raise bad
             self.blobs.check_events(rows, head.erased)
@@ -101,6 +102,23 @@ class _StreamProof:
             raise Broken(0, "the row of the stream's head was changed")
         return head
 
+    async def _erased_before(self, head: StreamHead) -> int:
+        """The seq before which content may be missing lawfully. A run is erased as a whole, once it is closed; an annex
+        goes on, and what an erasure took stands before the event that says so.
+        """
+        if not head.erased:
+            return 0
+        if self.chain.stream.kind != "annex":
+            return head.head.seq + 1
+        after = last = 0
+        try:
+            while page := await self.reader.raw_events(self.chain.stream, after, limit=_PAGE):
+                after = page[-1].seq
+                last = max((row.seq for row in page if row.type == "content.erased"), default=last)
+        except RefoldError:
+            return last  # The proof meets the same place, and names it.
+        return last
+
     async def _page(self) -> Sequence[tuple[Any, ...]]:
         stream = self.chain.stream
         try:
@@ -112,7 +130,7 @@ class _StreamProof:
         except RefoldError as error:
             raise Broken(self.seq + 1, f"the event cannot be read: {error.message}") from error
 
-    def _check_page(self, rows: Sequence[tuple[Any, ...]], erased: bool) -> Broken | None:
+    def _check_page(self, rows: Sequence[tuple[Any, ...]], erased_before: int) -> Broken | None:
         """The hot loop: order, digests and hashes of a page. Written out flat because every event of a ledger goes
         through it.
         """
@@ -149,7 +167,7 @@ class _StreamProof:
                         bad = Broken(seq, "the content does not match its digest")
                         break
                 elif cd is not None:
-                    if not erased:
+                    if seq >= erased_before:
                         bad = Broken(seq, "the content is missing, and it was not erased on request")
                         break
                     redacted += 1
@@ -157,7 +175,7 @@ class _StreamProof:
                     if digest_of(view).digest() != vd:
                         bad = Broken(seq, "the view does not match its digest")
                         break
-                elif vd is not None and not erased:
+                elif vd is not None and seq >= erased_before:
                     bad = Broken(seq, "the view is missing, and it was not erased on request")
                     break
                 name, who, place = type_.encode(), actor.encode(), site.encode()

@@ -25,6 +25,7 @@ from refold.ledger.port import Committed, Lost, StreamBatch
 from refold.ledger.sqlite import commit, erasing, heads
 from refold.ledger.sqlite.access import Access
 from refold.ledger.sqlite.heads import HeadRow
+from refold.ledger.sqlite.narrow import sqlite_reader, sqlite_store
 
 PATIENCE = 500
 """Milliseconds for which an erasure waits for readers before it leaves the last step to later."""
@@ -54,7 +55,7 @@ async def erase_run(scope: ScopedLedger, run_id: str, basis: str, actor: str) ->
     run, streams = _streams(scope, run_id)
     if not run.closed:
         raise NotClosed(f"Run {run_id} has not ended; its content may still be needed.", run_id=run_id)
-    access = scope.ledger.store.access
+    access = sqlite_store(scope.ledger.store).access
     if run.erased and not any(_content(scope, streams)):
         return Erasure(0, 0, 0, True, await _finish(access))
     async with await scope.writer(Stream.annex(run_id)) as writer:
@@ -76,7 +77,7 @@ async def erase_run(scope: ScopedLedger, run_id: str, basis: str, actor: str) ->
 
 
 def _streams(scope: ScopedLedger, run_id: str) -> tuple[HeadRow, list[HeadRow]]:
-    reader = scope.reader()
+    reader = sqlite_reader(scope)
     reader.open()
     try:
         run = reader.head_row(Stream.run(run_id))
@@ -89,7 +90,7 @@ def _streams(scope: ScopedLedger, run_id: str) -> tuple[HeadRow, list[HeadRow]]:
 
 
 def _content(scope: ScopedLedger, streams: list[HeadRow]) -> erasing.Content:
-    with scope.ledger.store.access.reading() as connection:
+    with sqlite_store(scope.ledger.store).access.reading() as connection:
         return erasing.content_of(connection, streams)
 
 
@@ -98,7 +99,7 @@ async def _finish(access: Access) -> str | None:
 
 
 def _erase(connection: apsw.Connection, scope: ScopedLedger, run: HeadRow, batch: StreamBatch) -> int:
-    store = scope.ledger.store
+    store = sqlite_store(scope.ledger.store)
     owner = store.access.incarnation.register(connection)
     (outcome,) = commit.write_batches(connection, store.path, [batch], owner)
     if isinstance(outcome, Lost):

@@ -15,6 +15,7 @@ from refold import seam
 from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.ledger import Ledger
 from refold.ledger.sqlite.connection import query
+from refold.ledger.sqlite.narrow import sqlite_store
 
 GRACE = 24 * 3600
 """Seconds for which a file may wait for the event that names it."""
@@ -63,7 +64,7 @@ async def collect_orphans(ledger: Ledger, grace: float = GRACE) -> list[Orphan]:
 
     Each is looked up once more in a write transaction, in which nobody can commit an event that names it.
     """
-    access = ledger.store.access
+    access = sqlite_store(ledger.store).access
     with access.reading() as connection:
         found = list(orphans(connection, ledger.files, grace))
     removed = []

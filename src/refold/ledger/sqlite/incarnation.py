@@ -8,11 +8,9 @@ from pathlib import Path
 import apsw
 
 from refold.clock import Clock
+from refold.ledger.port import LEASE
 from refold.ledger.sqlite.connection import query
 from refold.ledger.sqlite.lockfile import LockFile
-
-LEASE = 60_000_000
-"""Microseconds that a lease lasts without being renewed."""
 
 
 class Incarnation:

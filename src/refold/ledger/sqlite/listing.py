@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
+from refold.ledger.port import Reader
 from refold.ledger.sqlite.connection import query, translated
-from refold.ledger.sqlite.reader import SqliteReader
+from refold.ledger.sqlite.narrow import sqlite_reader
 
 _UNFINISHED = "status NOT IN ('succeeded', 'failed')"
 _FINISHED = ("succeeded", "failed")
@@ -24,7 +25,7 @@ class Listed(NamedTuple):
 
 
 async def runs_page(
-    reader: SqliteReader,
+    reader: Reader,
     *,
     before: str | None = None,
     status: str | None = None,
@@ -55,13 +56,14 @@ async def runs_page(
             f"WHERE tenant_id = ? AND workspace_id = ? AND status = 'in_doubt' AND {_UNFINISHED}))"
         )
         values += (*reader.scope, *reader.scope)
-    with translated(reader.path):
-        rows = query(reader.connection, f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit))
+    file = sqlite_reader(reader)
+    with translated(file.path):
+        rows = query(file.connection, f"{sql} ORDER BY r.run_id DESC LIMIT ?", (*values, limit))
     return [Listed(*row) for row in rows]
 
 
 async def calls_page(
-    reader: SqliteReader,
+    reader: Reader,
     *,
     after: str | None = None,
     status: str | None = None,
@@ -81,17 +83,19 @@ async def calls_page(
             values.append(value)
     if status is not None and status not in _FINISHED:
         sql += f" AND {_UNFINISHED}"  # Word for word the partial index's condition, or SQLite does not use it.
-    with translated(reader.path):
-        rows = query(reader.connection, f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit))
+    file = sqlite_reader(reader)
+    with translated(file.path):
+        rows = query(file.connection, f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit))
     return [row[0] for row in rows]
 
 
-async def prices_of(reader: SqliteReader, run_ids: Sequence[str]) -> AsyncIterator[tuple[str, str | None, str | None]]:
+async def prices_of(reader: Reader, run_ids: Sequence[str]) -> AsyncIterator[tuple[str, str | None, str | None]]:
     """(run, currency, amount) of every cost entry of these runs, in one pass."""
     sql = (
         "SELECT run_id, currency, amount FROM run_cost_entries "
         f"WHERE tenant_id = ? AND workspace_id = ? AND run_id IN ({', '.join('?' * len(run_ids))})"
     )
-    with translated(reader.path):
-        for row in reader.connection.execute(sql, (*reader.scope, *run_ids)):
+    file = sqlite_reader(reader)
+    with translated(file.path):
+        for row in file.connection.execute(sql, (*reader.scope, *run_ids)):
             yield row

@@ -193,6 +193,15 @@ class SqliteReader:
         finally:
             cursor.close(True)
 
+    async def cursor(self, name: str, stream: Stream) -> int:
+        with translated(self._pool.path):
+            rows = query(
+                self.connection,
+                "SELECT seq FROM cursors WHERE tenant_id = ? AND workspace_id = ? AND name = ? AND stream = ?",
+                (*self.scope, name, str(stream)),
+            )
+        return rows[0][0] if rows else 0
+
     async def snapshots(self, stream: Stream) -> list[Snapshot]:
         with translated(self._pool.path):
             rows = query(

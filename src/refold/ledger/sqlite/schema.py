@@ -125,7 +125,8 @@ def upsert(row: type[Row], name: str | None = None) -> str:
     marks = ", ".join("?" * (len(names) + 2))
     key = row.TABLE.key
     if not row.TABLE.unique:
-        # Does the same in two thirds of the time. Where more is unique than the key it would remove somebody else's row.
+        # Does the same in two thirds of the time. Where more is unique than the key it would remove somebody else's
+        # row.
         return f"INSERT OR REPLACE INTO {name or row.TABLE.name} (tenant_id, workspace_id, {listed}) VALUES ({marks})"
     changes = ", ".join(f'"{each}" = excluded."{each}"' for each in names if each not in key)
     return (

@@ -17,9 +17,9 @@ from refold.events.envelope import GENESIS
 from refold.events.identity import Scope, Stream
 from refold.ids import Ids
 from refold.ledger.blobs import leaf
-from refold.ledger.errors import RunNotFound, StreamClosed, StreamOwned
+from refold.ledger.errors import BeyondHead, RunNotFound, StreamClosed, StreamOwned
 from refold.ledger.loading import load
-from refold.ledger.port import Acquired, InboxItem, Outcome, StreamBatch
+from refold.ledger.port import Acquired, InboxItem, Outcome, StreamBatch, StreamRecord
 from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.access import Access
 from refold.ledger.sqlite.committing import run_commit
@@ -128,10 +128,7 @@ class SqliteStore:
         async with self.reader(scope) as reader:
             return await load(reader, stream)
 
-    def all_streams(self) -> tuple[list[HeadRow], str | None]:
-        """Every head row of every scope, in order, unchecked; and a name for events or blobs that no head stands for,
-        if any.
-        """
+    def all_streams(self) -> tuple[list[StreamRecord], str | None]:
         with self.access.reading() as connection:
             # From the table itself: SQLite would take what it can from the index, and a flip in the table would go
             # unseen.
@@ -140,7 +137,10 @@ class SqliteStore:
             ]
             numbers = {row.stream_no for row in found}
             stray = next((name for table in ("events", "blobs") if (name := _stray(connection, table, numbers))), None)
-        return sorted(found, key=lambda row: (row.tenant_id, row.workspace_id, row.stream)), stray
+        return sorted(
+            StreamRecord(str(row.tenant_id), str(row.workspace_id), str(row.stream), row.seq, row.intact)
+            for row in found
+        ), stray
 
     def structure(self) -> str | None:
         """What SQLite finds wrong with the trees that hold the proven tables, None when nothing: keys out of order,
@@ -195,6 +195,25 @@ class SqliteStore:
         """Renews this process's lease where it is due."""
         if self.access.incarnation.number is not None:
             await self.access.threaded(lambda: self.in_turn(self.access.incarnation.register))
+
+    async def move_cursor(self, scope: Scope, name: str, stream: Stream, seq: int) -> None:
+        def move(connection: apsw.Connection) -> None:
+            row = heads.find(connection, scope, stream)
+            if row is None:
+                raise RunNotFound(
+                    f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope)
+                )
+            if not 0 <= seq <= row.seq:
+                raise BeyondHead(
+                    f"{stream} stands at seq {row.seq}; a cursor cannot stand at {seq}.", stream=str(stream), seq=seq
+                )
+            connection.execute(
+                "INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET seq = excluded.seq, updated_at = excluded.updated_at",
+                (*scope, name, str(stream), seq, self.clock.now()),
+            )
+
+        await self.access.threaded(lambda: self.in_turn(move))
 
     async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
         def put(connection: apsw.Connection) -> bool:

@@ -116,6 +116,6 @@ CREATE TABLE cursors (
     stream TEXT NOT NULL,
     seq INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
-    PRIMARY KEY (tenant_id, workspace_id, name),
+    PRIMARY KEY (tenant_id, workspace_id, name, stream),
     FOREIGN KEY (tenant_id, workspace_id, stream) REFERENCES stream_heads (tenant_id, workspace_id, stream)
 ) WITHOUT ROWID;

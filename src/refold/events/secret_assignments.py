@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from refold.events.secret_formats import Span, pem_spans
 from refold.events.secret_names import is_secret_key
 
-# Searched one by one in the lowered text: that is ten times as fast as an alternative without case.
+# Searched one by one in the lowered text: that is ten times as fast as an alternative without case. What a term begins
+# with is looked for before: most are in no text at all.
 _TERMS = tuple(
-    re.compile(term)
+    (term.partition("(")[0], re.compile(term))
     for term in (
         *("passw", "passphrase", "passcode", "pwd", "secret", "token", "credential"),
         *("authorization", "cookie", "jwt"),
@@ -84,9 +85,16 @@ def named_spans(text: str) -> Iterator[Span]:
     yield from _assigned(text, lowered)
 
 
+def _terms(lowered: str) -> Iterator[tuple[int, int]]:
+    for beginning, term in _TERMS:
+        if beginning in lowered:
+            for found in term.finditer(lowered):
+                yield found.span()
+
+
 def _assigned(text: str, lowered: str) -> Iterator[Span]:
     at = 0
-    for first, last in sorted(found.span() for term in _TERMS for found in term.finditer(lowered)):
+    for first, last in sorted(_terms(lowered)):
         if first < at:
             continue  # a second term of the same name, or inside a value
         rest = _NAME_REST.match(text, last)

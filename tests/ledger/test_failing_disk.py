@@ -20,7 +20,7 @@ from refold.events.catalog.steps import StepCompleted
 from refold.ledger.artifacts import IN_LEDGER, store_artifact
 from refold.ledger.conformance.place import new_run, outputs, step, verified
 from refold.ledger.drafts import Draft
-from refold.ledger.errors import CommitUnknown, LedgerFailing, LedgerFull, LedgerReadOnly
+from refold.ledger.errors import CommitUnknown, LedgerFailing, LedgerFull, LedgerReadOnly, StreamOwned
 from refold.ledger.ledger import ScopedLedger, open_ledger
 from refold.ledger.writer import StreamWriter
 from refold.testing import crash, faults
@@ -203,3 +203,33 @@ async def _large_artifact(scope: ScopedLedger, writer: StreamWriter) -> None:
 def _no_hook_is_left() -> Iterator[None]:
     yield
     assert seam.install(None) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "fault"),
+    [("vfs.write:wal", faults.write_fails), ("vfs.sync:wal", faults.sync_fails), ("vfs.write:wal", faults.disk_full)],
+)
+def test_an_owner_whose_first_commit_had_to_be_tried_again_counts_as_alive(
+    point: str, fault: faults.Fault, tmp_path: Path
+) -> None:
+    """Its number was made in the transaction that failed."""
+    left = [point]
+
+    def once(reached: str) -> None:
+        if reached in left:
+            left.remove(reached)
+            fault(reached)
+
+    async def live() -> None:
+        async with (
+            await open_ledger(tmp_path / "ledger.db", vfs=faults.register()) as ledger,
+            await open_ledger(tmp_path / "ledger.db") as other,
+        ):
+            assert ledger.scope(SCOPE).secret
+            with seam.installed(once):
+                writer = await new_run(ledger.scope(SCOPE))
+            assert left == []
+            with pytest.raises(StreamOwned):
+                await other.scope(SCOPE).writer(writer.stream)
+
+    asyncio.run(live())

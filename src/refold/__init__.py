@@ -1,0 +1,96 @@
+"""The ledger and replay engine for AI-agent runtimes.
+
+The names below are the public ones; each is imported when it is first used, so that `import refold` costs nothing.
+Event types (`RunCreated`, `ToolDispatched`, ...) are in `refold.events.catalog`, one module a family; errors in the
+module that raises them, all under `RefoldError`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from refold._version import __version__
+
+if TYPE_CHECKING:
+    from refold.errors import RefoldError
+    from refold.events.content import PartChain, PartList
+    from refold.events.envelope import Event, Head, View
+    from refold.events.identity import SCOPE_STREAM, Scope, Stream
+    from refold.ledger.artifacts import open_artifact, store_artifact
+    from refold.ledger.drafts import Draft
+    from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
+    from refold.ledger.maintenance.erasure import erase_run
+    from refold.ledger.proof import Proof, verify_all, verify_run
+    from refold.ledger.writer import Part, StreamWriter
+    from refold.replay.evidence import evidence, write_evidence
+    from refold.replay.items import evidence_items
+    from refold.replay.kinds import KINDS
+    from refold.replay.projection_only import replay_projections
+    from refold.replay.state import state_at, state_now
+
+_HOMES = {
+    "refold.errors": ("RefoldError",),
+    "refold.events.content": ("PartChain", "PartList"),
+    "refold.events.envelope": ("Event", "Head", "View"),
+    "refold.events.identity": ("SCOPE_STREAM", "Scope", "Stream"),
+    "refold.ledger.artifacts": ("open_artifact", "store_artifact"),
+    "refold.ledger.drafts": ("Draft",),
+    "refold.ledger.ledger": ("Existing", "Ledger", "ScopedLedger", "open_ledger"),
+    "refold.ledger.maintenance.erasure": ("erase_run",),
+    "refold.ledger.proof": ("Proof", "verify_all", "verify_run"),
+    "refold.ledger.writer": ("Part", "StreamWriter"),
+    "refold.replay.evidence": ("evidence", "write_evidence"),
+    "refold.replay.items": ("evidence_items",),
+    "refold.replay.kinds": ("KINDS",),
+    "refold.replay.projection_only": ("replay_projections",),
+    "refold.replay.state": ("state_at", "state_now"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "KINDS",
+    "SCOPE_STREAM",
+    "Draft",
+    "Event",
+    "Existing",
+    "Head",
+    "Ledger",
+    "Part",
+    "PartChain",
+    "PartList",
+    "Proof",
+    "RefoldError",
+    "Scope",
+    "ScopedLedger",
+    "Stream",
+    "StreamWriter",
+    "View",
+    "__version__",
+    "erase_run",
+    "evidence",
+    "evidence_items",
+    "open_artifact",
+    "open_ledger",
+    "replay_projections",
+    "state_at",
+    "state_now",
+    "store_artifact",
+    "verify_all",
+    "verify_run",
+    "write_evidence",
+]
+
+
+if not TYPE_CHECKING:  # A type checker that saw it would take any name for one of ours.
+
+    def __getattr__(name: str) -> object:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module 'refold' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

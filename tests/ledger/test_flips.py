@@ -58,12 +58,16 @@ def test_an_intact_ledger_verifies(ledger_path: Path) -> None:
     assert proof.redacted == 0
 
 
-def test_every_flip_in_events_heads_and_blobs_is_found(ledger_path: Path) -> None:
-    print(f"seed {SEED}")
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [(FLIPS, SEED), pytest.param(20 * FLIPS, SEED + 7, marks=pytest.mark.soak, id="long")],
+)
+def test_every_flip_in_events_heads_and_blobs_is_found(ledger_path: Path, count: int, seed: int) -> None:
+    print(f"seed {seed}")
     whole = damage.logical_digest(ledger_path, TABLES)
     outcomes: Counter[str] = Counter()
     missed = []
-    for flip in damage.flips(ledger_path, TABLES, FLIPS, SEED):
+    for flip in damage.flips(ledger_path, TABLES, count, seed):
         with flip.applied():
             found = is_found(prove(ledger_path))
             if not found and damage.logical_digest(ledger_path, TABLES) != whole:
@@ -71,7 +75,7 @@ def test_every_flip_in_events_heads_and_blobs_is_found(ledger_path: Path) -> Non
         outcomes["found" if found else "slack"] += 1
     print(dict(outcomes))
     assert not missed
-    assert outcomes["found"] >= 2000
+    assert outcomes["found"] >= count * 2000 // FLIPS
     assert not is_found(prove(ledger_path)), "the flips were taken back"
 
 

@@ -20,7 +20,7 @@ import apsw
 ROOT = Path(__file__).resolve().parent.parent
 CAMPAIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests marked soak", ("-m", "pytest", "-m", "soak", "-s", "-v", "--durations=0", "-p", "no:xdist")),
-    ("a gigabyte, interrupted and continued", ("-m", "benchmarks.import_large")),
+    ("a gigabyte, interrupted and continued", ("-m", "benchmarks.import_large", "1000000000", "3")),
 )
 
 
@@ -57,7 +57,7 @@ def _lines(arguments: tuple[str, ...]) -> Iterator[str | int]:
     """What a campaign prints, line by line, and at last its exit status. Folders of this machine are not told."""
     command = [sys.executable, *arguments]
     hide = {str(ROOT): ".", str(Path.home()): "~"}
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             for folder, name in hide.items():

@@ -7,11 +7,12 @@ import re
 from typing import ClassVar, Literal, NamedTuple
 
 from refold.errors import RefoldError
-from refold.ids import encode_ulid, ulid_of
+from refold.ids import decode_ulid, encode_ulid
 
 StreamKind = Literal["run", "annex", "scope"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}\Z")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")
 _NO_ULID = bytes(16)
 _KIND_NUMBERS: dict[str, int] = {"run": 1, "annex": 2, "scope": 3}
 _KIND_NAMES: dict[int, StreamKind] = {1: "run", 2: "annex", 3: "scope"}
@@ -129,10 +130,17 @@ def name_digest(secret: bytes, name: str) -> str:
     return "~" + keyed_digest(secret, "name", name.encode("utf-8", "surrogatepass")).hex()
 
 
+def checked_id(text: str) -> str:
+    """An id that can be a part of a path: letters, digits, dashes and underscores. Raises BadName."""
+    if not _ID.match(text):
+        raise BadName(f"{text[:80]!r} cannot be an id.", id=text[:80])
+    return text
+
+
 def _run_ulid(run_id: str) -> bytes:
     if not run_id.startswith("run_"):
         raise BadName(f"{run_id!r} is not the id of a run: those begin with run_.", run_id=run_id)
     try:
-        return ulid_of(run_id)
+        return decode_ulid(run_id.removeprefix("run_"))
     except ValueError:
         raise BadName(f"{run_id!r} is not the id of a run: run_ and 26 characters.", run_id=run_id) from None

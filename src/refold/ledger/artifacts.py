@@ -18,6 +18,7 @@ from refold import seam
 from refold.errors import RefoldError
 from refold.events.catalog.steps import ArtifactStored
 from refold.events.content import unseal
+from refold.events.identity import checked_id
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import ArtifactDamaged, Erased, LedgerFailing, LedgerFull, LedgerReadOnly
@@ -133,6 +134,7 @@ def artifact_draft(
     occurred_at: int | None = None,
 ) -> Draft:
     """Keeps `data` byte for byte and returns the event that names it, for whoever appends it together with others."""
+    checked_id(artifact_id)
     number = writer.next_blob
     digest_of_plain = sha256(data).hexdigest()
     view = writer.redacted_text(data) if type_ != "binary" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ from refold.events.catalog import Facts
 from refold.events.content import encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
 from refold.events.redaction import Redactor, summary
+from refold.events.values import NotRecordable
 from refold.ids import Ids
 
 SUMMARY_BYTES = 160
@@ -92,7 +94,27 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
         view = View(**texts, redacted=redacted)
         view_bytes, view_digest = seal(encode_view(view), ids.random(16))
     facts = msgspec.structs.replace(draft.facts, secrets=secrets) if secrets else draft.facts
-    return Sealed(facts, _FACTS.encode(facts), content_digest, content, view, view_digest, view_bytes)
+    return Sealed(facts, _encode_facts(facts), content_digest, content, view, view_digest, view_bytes)
+
+
+def _encode_facts(facts: Facts) -> bytes:
+    """The bytes of facts, proven to be read back equal: a struct takes anything, its decoder only what its type is."""
+    kind = type(facts)
+    try:
+        encoded = _FACTS.encode(facts)
+        if _facts_decoder(kind).decode(encoded) == facts:
+            return encoded
+        why = "they would not come back equal"
+    except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError, OverflowError) as error:
+        why = str(error)
+    raise NotRecordable(
+        f"The facts of {kind.EVENT_TYPE} cannot be recorded: {why}.", path="$", type=kind.EVENT_TYPE, reason=why
+    )
+
+
+@cache
+def _facts_decoder(kind: type[Facts]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
 
 
 def _holds(values: tuple[Any, ...], value: Any) -> bool:

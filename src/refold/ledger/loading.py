@@ -5,6 +5,7 @@ from __future__ import annotations
 from refold.events.envelope import StreamRef
 from refold.events.identity import Stream
 from refold.ledger import snapshots
+from refold.ledger.errors import LedgerDamaged
 from refold.ledger.port import Reader
 from refold.projections import FoldState, fold, new_state
 from refold.projections.fingerprint import fingerprint
@@ -14,7 +15,10 @@ _PAGE = 500
 
 
 async def load(reader: Reader, stream: Stream) -> FoldState:
-    """The open state of a stream as the reader sees it; a stream that does not exist gives the empty state."""
+    """The open state of a stream as the reader sees it; a stream that does not exist gives the empty state.
+
+    Raises LedgerDamaged when events are missing before the head: nobody may go on writing there.
+    """
     state = new_state(reader.scope, stream)
     head = await reader.head(stream)
     if head is None:
@@ -30,4 +34,10 @@ async def load(reader: Reader, stream: Stream) -> FoldState:
     while page := await reader.folding(stream, state.open.seq, limit=_PAGE):
         fold(state, page)
         state.take()
+    if state.open.seq != head.head.seq:
+        raise LedgerDamaged(
+            f"The head of {stream} stands at seq {head.head.seq}, and its last event at {state.open.seq}.",
+            stream=str(stream),
+            seq=state.open.seq,
+        )
     return state

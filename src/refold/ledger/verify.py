@@ -190,7 +190,7 @@ class _StreamProof:
                     epoch,
                     recorded,
                     NO_TIME if occurred is None else occurred,
-                    0 if cause is None else cause,
+                    0 if cause is None else cause or -1,  # No seq is 0: it would hash like none.
                     NO_DIGEST if cd is None else cd,
                     NO_DIGEST if vd is None else vd,
                     len(name),

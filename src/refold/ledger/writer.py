@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections import OrderedDict
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -13,21 +14,24 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from refold.clock import Clock
+from refold.errors import RefoldError
 from refold.events import values
 from refold.events.catalog.run import TERMINAL
 from refold.events.content import seal
-from refold.events.envelope import FORMAT, Chain, Event, EventRow, Head
+from refold.events.envelope import FORMAT, NO_TIME, Chain, Event, EventRow, Head
 from refold.events.identity import Scope, Stream, keyed_digest, name_digest, scope_digest
 from refold.events.redaction import Redactor
+from refold.events.values import NotRecordable
 from refold.ids import Ids
 from refold.ledger.blobs import leaf
-from refold.ledger.drafts import Draft, redact_json, seal_draft
+from refold.ledger.drafts import Draft, Sealed, redact_json, seal_draft
 from refold.ledger.errors import Fenced, StreamClosed
 from refold.ledger.group import GroupCommit
 from refold.ledger.port import BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
 from refold.ledger.snapshots import take_snapshot
 from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold
 from refold.projections.rows import IntentRow
+from refold.projections.runs import InvalidTransition
 
 SNAPSHOT_EVERY = 2000
 """Events between snapshots of a stream's open state."""
@@ -138,21 +142,16 @@ class StreamWriter:
         seq = previous.seq + 1
         now = self._clock.now()
         name, version = facts.EVENT_TYPE, facts.EVENT_VERSION
-        digest = self._chain.hash(
-            previous.hash,
-            seq,
-            name.encode(),
-            version,
-            previous.epoch,
-            now,
-            draft.occurred_at,
-            draft.actor.encode(),
-            draft.site.encode(),
-            draft.cause,
-            sealed.facts_bytes,
-            sealed.content_digest,
-            sealed.view_digest,
-        )
+        if name == "run.created" and (seq != 1 or self.stream.kind != "run"):
+            raise InvalidTransition(
+                f"{self.stream} is at seq {previous.seq} and cannot be created.", stream=str(self.stream)
+            )
+        try:
+            digest = self._hash(draft, sealed, now)
+        except (ValueError, struct.error) as error:
+            raise NotRecordable(
+                f"The envelope of {name} cannot be recorded: {error}.", path="$", type=name, reason=str(error)
+            ) from error
         row = EventRow(
             seq,
             FORMAT,
@@ -175,7 +174,12 @@ class StreamWriter:
         touches = name in INTENT_EVENTS
         if touches:
             self._intents.check(event, self._state.stream_name)
-        fold(self._state, (event,))
+        before = self._state.pending
+        try:
+            fold(self._state, (event,))
+        except RefoldError:
+            self._state.forget_after(before)
+            raise
         if touches:
             intent = self._intents.apply(event, self._state.stream_name, self._state.run_id)
             self._touched[intent.intent_id] = intent
@@ -187,6 +191,29 @@ class StreamWriter:
             self._closed = True
         self._group.add(self)
         return event
+
+    def _hash(self, draft: Draft, sealed: Sealed, now: int) -> bytes:
+        """The hash of the next event. Raises ValueError, struct.error for what an envelope cannot hold."""
+        previous, cause, occurred_at = self._head, draft.cause, draft.occurred_at
+        if cause is not None and cause < 1:
+            raise ValueError(f"its cause is {cause}, which is no seq")
+        if occurred_at == NO_TIME:
+            raise ValueError(f"its time of occurrence is {NO_TIME}, which stands for none")
+        return self._chain.hash(
+            previous.hash,
+            previous.seq + 1,
+            sealed.facts.EVENT_TYPE.encode(),
+            sealed.facts.EVENT_VERSION,
+            previous.epoch,
+            now,
+            occurred_at,
+            draft.actor.encode(),
+            draft.site.encode(),
+            cause,
+            sealed.facts_bytes,
+            sealed.content_digest,
+            sealed.view_digest,
+        )
 
     async def part(self, value: Any) -> Part:
         """Stores a value as a numbered blob of the run, once: an equal value gets the number it already has."""

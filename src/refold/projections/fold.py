@@ -60,6 +60,16 @@ class FoldState:
         """Hands out a row that was made or changed; putting it again before it is taken costs nothing."""
         self._changed[id(row)] = row
 
+    @property
+    def pending(self) -> int:
+        """How many rows wait to be taken."""
+        return len(self._changed)
+
+    def forget_after(self, count: int) -> None:
+        """Drops the rows that an event put which was refused by a later handler; they were put last."""
+        while len(self._changed) > count:
+            self._changed.popitem()
+
     def take(self) -> list[Row]:
         """The rows put since the last call, oldest first."""
         rows = list(self._changed.values())

@@ -15,6 +15,7 @@ import apsw
 
 from refold.errors import RefoldError
 from refold.events.envelope import Head
+from refold.events.values import NotRecordable
 from refold.ledger.errors import Fenced, KeyConflict, SchemaOutdated
 from refold.ledger.port import Committed, Lost, Outcome, StreamBatch
 from refold.ledger.sqlite import heads
@@ -48,6 +49,9 @@ def write_batches(connection: apsw.Connection, path: Path, batches: Sequence[Str
             if connection.getautocommit():
                 raise  # SQLite has rolled the whole transaction back: a full or failing disk is everybody's.
             outcome = Lost(translate(error, path))
+        except (OverflowError, UnicodeError) as error:
+            why = f"{batch.stream} has something for the tables that SQLite cannot hold: {error}."
+            outcome = Lost(NotRecordable(why, path="$", type="", reason=str(error)))
         if isinstance(outcome, Lost):
             connection.execute("ROLLBACK TO stream")
         connection.execute("RELEASE stream")

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 
 from refold.errors import RefoldError
+from refold.events.values import NotRecordable
 from refold.ledger.errors import (
     LedgerBusy,
     LedgerDamaged,
@@ -90,6 +91,9 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         raise translate(error, path) from error
+    except UnicodeEncodeError as error:
+        why = "a text with a lone surrogate can neither be stored nor be looked up"
+        raise NotRecordable(f"For {path.name}: {why}.", path="$", type="str", reason=why) from error
     except UnicodeDecodeError as error:
         raise LedgerDamaged(f"A text in {path.name} is not UTF-8: {error}.", ledger=str(path)) from error
 
@@ -115,9 +119,11 @@ def translate(error: apsw.Error, path: Path) -> RefoldError:
             return LedgerFailing(f"Reading or writing {where} failed: {error}.", ledger=str(path))
 
 
-def check_place(path: Path) -> None:
-    """Refuses a network file system, where neither locks nor shared memory can be relied on."""
-    kind = file_system(path, mounts())
+def check_place(path: Path, table: str | None = None) -> None:
+    """Refuses a network file system, where neither locks nor shared memory can be relied on. `table` is the table of
+    mounts in the form of /proc/self/mountinfo, this machine's when it is left out. Raises NetworkFileSystem.
+    """
+    kind = file_system(path, mounts() if table is None else table)
     if kind in _NETWORK:
         raise NetworkFileSystem(
             f"{path.parent} is on a {kind} file system, where SQLite's locks cannot be relied on.",

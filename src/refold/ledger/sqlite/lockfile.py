@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from refold.ledger.errors import LedgerReadOnly
+from refold.ledger.errors import LedgerMissing, LedgerReadOnly
 
 _A, _B = 0, 1
 _FIRST_INCARNATION = 16
@@ -155,7 +155,8 @@ def _open(path: str) -> int | None:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return None
-        raise
+        why = os.strerror(error.errno or 0)
+        raise LedgerMissing(f"There can be no ledger at {path.removesuffix('-lock')}: {why}.", lock=path) from error
 
 
 def open_lock_file(path: str) -> LockFile:

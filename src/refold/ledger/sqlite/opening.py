@@ -22,6 +22,8 @@ from refold.ledger.sqlite.connection import (
 from refold.ledger.sqlite.lockfile import open_lock_file
 from refold.ledger.sqlite.store import SqliteStore
 
+_MAGIC = b"SQLite format 3\0"
+
 
 def open_store(
     path: Path, clock: Clock, ids: Ids, *, create: bool, vfs: str | None = None, catalog: Catalog = CATALOG
@@ -46,8 +48,13 @@ def open_store(
 
 def _is_unfinished(path: Path, vfs: str | None) -> bool:
     """Whether the file is a database without a single table: somebody was killed while making it."""
-    if path.stat().st_size == 0:
-        return True
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError:
+        return False  # Opening the database says what is wrong.
+    if start != _MAGIC:
+        return not start  # SQLite itself would take a file of a few bytes for an empty database.
     # Not read-only: the journal that a killed maker left must be rolled back before anything can be read.
     probe = connect(path, vfs, write=True)
     try:

@@ -89,7 +89,7 @@ def _refold_into(path: Path, folder: Path, sizes: Sizes) -> Row:
         scratch.unlink(missing_ok=True)
         read, write = floors.open_plain(path), apsw.Connection(str(scratch))
         # Nobody needs a scratch copy after a crash.
-        write.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+        write.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF").fetchall()
         with timed() as sample:
             read.execute("BEGIN")
             write.execute("BEGIN")
@@ -118,7 +118,7 @@ def _refold_into(path: Path, folder: Path, sizes: Sizes) -> Row:
 def _plain_rows(path: Path, scratch: Path) -> Sample:
     scratch.unlink(missing_ok=True)
     read, write = floors.open_plain(path), apsw.Connection(str(scratch))
-    write.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+    write.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF").fetchall()
     with timed() as sample:
         floors.write_steps(read, write)
     read.close()

@@ -65,7 +65,9 @@ async def _import(importers: Any, source: Path, path: Path) -> Sample:
 
 def _plain(source: Path, path: Path) -> Sample:
     connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE lines (line BLOB)")
+    connection.execute(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE lines (line BLOB)"
+    ).fetchall()
     decode = msgspec.json.Decoder().decode
     with timed() as sample:
         lines = source.read_bytes().splitlines()

@@ -73,6 +73,8 @@ def connect(path: Path, vfs: str | None = None, *, write: bool) -> apsw.Connecti
         connection.execute("PRAGMA cache_size = -16384")
         if write:
             connection.execute("PRAGMA synchronous = FULL")
+            # A savepoint's undo pages: in a file they cost more than the rows, and would hold what may be erased later.
+            connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA fullfsync = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

@@ -55,7 +55,8 @@ def test_case_22_the_content_of_a_person_is_redacted_and_the_chain_is_not_broken
     assert proof.first_bad is None
     ((said,),) = look(
         folder,
-        "SELECT count(*) FROM events WHERE stream_no IN (SELECT stream_no FROM stream_heads WHERE stream LIKE ? || '%') "
+        "SELECT count(*) FROM events "
+        "WHERE stream_no IN (SELECT stream_no FROM stream_heads WHERE stream LIKE ? || '%') "
         "AND content_digest IS NOT NULL AND type <> 'content.erased'",
         run_id,
     )

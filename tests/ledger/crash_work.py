@@ -47,6 +47,7 @@ KINDS = (
     "artifact in the ledger",
     "artifact in a file",
     "tool",
+    "cursor",
     "post",
     "deliver",
     "take over",
@@ -123,6 +124,8 @@ async def every_kind(worker: Worker, orphan: str, at: Callable[[str], None]) -> 
         await _artifact(worker, writer, os.urandom(size))
     at("tool")
     await _tool(worker, writer)
+    at("cursor")
+    await scope.move_cursor("feed", writer.stream, 2)
     at("post")
     assert await scope.post(run_id, "k", "signal", b"1")
     worker.ack(json.dumps({"posted": "k", "stream": str(writer.stream)}))

@@ -71,12 +71,15 @@ def kinds_struck(points: list[str]) -> set[str]:
 def test_every_place_that_opens_a_transaction_is_in_the_campaign() -> None:
     """A new kind of transaction in the adapter must get its step in the scenario, and its name here."""
     assert _transactions() == {
-        ("access.py", "in_turn"),  # what the next five run in
+        ("access.py", "transact"),  # what in_turn runs in, and the finishing of erasures
+        ("access.py", "in_turn"),  # what the next six run in
         ("store.py", "in_turn"),
         ("store.py", "_make_secret"),  # secret
         ("store.py", "acquire"),  # take over, annex, scope, reopen
         ("store.py", "release"),  # release
         ("store.py", "renew"),  # renew
+        ("store.py", "move_cursor"),  # cursor
+        ("erasing.py", "finish"),  # in a campaign of its own: test_erasure_crashes.py
         ("store.py", "post"),  # post
         ("committing.py", "_commit"),  # create, append, group, part, artifacts, tool, deliver, end
         ("opening.py", "_make"),  # making a ledger

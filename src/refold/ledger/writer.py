@@ -29,7 +29,7 @@ from refold.ledger.errors import Fenced, StreamClosed
 from refold.ledger.group import GroupCommit
 from refold.ledger.port import BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
 from refold.ledger.snapshots import take_snapshot
-from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold
+from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold, freeze, thaw
 from refold.projections.rows import IntentRow
 from refold.projections.runs import InvalidTransition
 
@@ -106,8 +106,12 @@ class StreamWriter:
 
     @property
     def state(self) -> FoldState:
-        """The fold of the stream up to `head`."""
-        return self._state
+        """A copy of the stream's fold up to `head`: whoever changes it changes neither rows nor snapshots."""
+        return thaw(self._state.ref, freeze(self._state))
+
+    def awaits(self, tool_call_id: str) -> bool:
+        """Whether a tool call of this stream is open: it has no outcome yet."""
+        return tool_call_id in self._state.open.calls
 
     @property
     def alive(self) -> bool:
@@ -275,8 +279,8 @@ class StreamWriter:
             self._intents.rows[row.intent_id] = row
 
     def intent(self, intent_id: str) -> IntentRow:
-        """An open intent as it stands with everything that this writer appended. Raises KeyError."""
-        return self._intents.rows[intent_id]
+        """A copy of an open intent as it stands with everything that this writer appended. Raises KeyError."""
+        return msgspec.structs.replace(self._intents.rows[intent_id])
 
     async def barrier(self) -> None:
         """Returns when everything appended so far is durable. Raises Fenced, LedgerFull and the like."""

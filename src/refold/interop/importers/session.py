@@ -190,7 +190,7 @@ class Session(Recorder):
         """A tool's result. False when it answers no call: it is then kept as a step of its own."""
         writer = self.writer
         call = self.calls.take(result.provider_id)
-        if call is None or call.tool_call_id not in writer.state.open.calls:
+        if call is None or not writer.awaits(call.tool_call_id):
             text = result.text or ""
             await self.noted(source, "orphan_result", "other", result.message, text, result.at, result.entry)
             return False

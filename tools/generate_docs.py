@@ -10,12 +10,13 @@ import typing
 from pathlib import Path
 
 import click
+import msgspec
 
 import refold
 from refold.cli.commands import COMMANDS
 from refold.cli.main import EXIT_STATUSES
 from refold.errors import RefoldError
-from refold.events.catalog import CATALOG
+from refold.events.catalog import CATALOG, Facts, SourceRecord
 from refold.ledger.sqlite.schema import create_table
 from refold.projections import ROWS
 
@@ -40,19 +41,43 @@ def errors_page() -> str:
 
 def events_page() -> str:
     lines = ["# Events\n\n", NOTE]
-    lines.append("Facts are kept for ever and hold no text written by people or models; content can be erased.\n")
+    lines.append(
+        "Facts are kept for ever and hold no text written by people or models; content can be erased. A name in them\n"
+    )
+    lines.append(
+        "is one that an App registered, or `~` and 32 hex digits standing for one that a model or a file made up.\n\n"
+    )
+    lines.append(
+        "Every event may say besides: how many `secrets` were replaced in its view, and which `record` of an imported\n"
+    )
+    lines.append("source it completes.\n")
+    parts: dict[str, type[msgspec.Struct]] = {}
     for kind in sorted(CATALOG, key=lambda each: each.name):
-        lines.append(f"\n## {kind.name}\n\nVersion {kind.version}. {_text(kind.facts)}\n\n")
-        hints = typing.get_type_hints(kind.facts)
-        required = set(kind.facts.__struct_fields__[: len(kind.facts.__struct_fields__)])
-        defaults = kind.facts.__struct_defaults__
-        fields = kind.facts.__struct_fields__
-        optional = set(fields[len(fields) - len(defaults) :])
-        for name in fields:
-            if name in required and not name.startswith("_"):
-                mark = "" if name not in optional else " (optional)"
-                lines.append(f"- `{name}`: {_type(hints[name])}{mark}\n")
+        lines.append(f"\n## {kind.name}\n\n`{kind.facts.__name__}`, version {kind.version}. {_text(kind.facts)}\n\n")
+        lines += _fields(kind.facts, parts, set(Facts.__struct_fields__))
+    parts[SourceRecord.__name__] = SourceRecord
+    lines.append("\n# Structs inside facts\n")
+    for name in sorted(parts):
+        lines.append(f"\n## {name}\n\n{_text(parts[name])}\n\n")
+        lines += _fields(parts[name], {}, set())
     return "".join(lines)
+
+
+def _fields(struct: type[msgspec.Struct], parts: dict[str, type[msgspec.Struct]], leave_out: set[str]) -> list[str]:
+    lines = []
+    hints = typing.get_type_hints(struct)
+    for field in msgspec.structs.fields(struct):
+        if field.name not in leave_out:
+            hint = hints[field.name]
+            parts.update(_structs(hint))
+            default = "" if field.required else f" = {field.default!r}"
+            lines.append(f"- `{field.name}`: {_type(hint)}{default}\n")
+    return lines or ["No facts of its own.\n"]
+
+
+def _structs(hint: object) -> dict[str, type[msgspec.Struct]]:
+    found = [hint, *typing.get_args(hint)]
+    return {each.__name__: each for each in found if isinstance(each, type) and issubclass(each, msgspec.Struct)}
 
 
 def tables_page() -> str:
@@ -95,11 +120,18 @@ def _subclasses(kind: type[RefoldError]) -> set[type[RefoldError]]:
 
 
 def _text(kind: type) -> str:
-    return " ".join(line.strip() for line in (kind.__doc__ or "").strip().splitlines()).strip()
+    paragraphs = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _type(hint: object) -> str:
-    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint).replace("typing.", "")
+    if hint is type(None):
+        return "None"
+    if isinstance(hint, type):
+        return hint.__name__
+    if typing.get_origin(hint) is typing.Literal:
+        return " | ".join(f"`{value}`" for value in typing.get_args(hint))
+    return " | ".join(_type(each) for each in typing.get_args(hint)) or str(hint)
 
 
 PAGES = {"commands.md": commands_page, "errors.md": errors_page, "events.md": events_page, "tables.md": tables_page}

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from refold.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _BLOCK = re.compile(r"^```(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _ID = re.compile(r"\b(?:run|st|tc|int|art|cost|apr|fb)_[0-9A-HJKMNP-TV-Z]{26}\b")

@@ -17,6 +17,7 @@ from tests.docs.pages import PAGES, ROOT
 GUARANTEES = ROOT / "docs" / "guarantees.md"
 _NAMED = re.compile(r"`((?:src|tests)/[\w/]+\.py)(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
+_PATH = re.compile(r"`((?:src|tests|tools|benchmarks|docs)/[\w./-]+)`")
 _COMMAND = re.compile(r"`refold (?:--\w+ \S+ )*([a-z][a-z-]+)")
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 WRITTEN_ELSEWHERE = {ROOT / "docs" / "format.md"}
@@ -57,6 +58,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor:
             titles = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    for path in _PATH.findall(page.read_text("utf-8")):
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -36,7 +36,7 @@ class BadConfiguration(RefoldError):
 
 
 class BadToken(RefoldError):
-    """A page token that this command did not give out."""
+    """--next was given something that is no page token of this command."""
 
     code = "bad_token"
     exit_status = 2

@@ -22,7 +22,7 @@ DIGEST_SIZE = 16
 
 
 class BadName(RefoldError):
-    """A tenant, workspace or id that cannot be used as one.
+    """What was given as a tenant, workspace or id cannot be one.
 
     Tenants and workspaces become parts of artifact paths and of every key, so they are 1 to 128 letters, digits, dots,
     dashes, underscores or @, and begin with a letter or digit.

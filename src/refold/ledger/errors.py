@@ -42,7 +42,10 @@ class RunNotFound(RefoldError):
 
 
 class KeyConflict(RefoldError):
-    """A run with this key exists with another workflow or other input. A key names one piece of work for ever."""
+    """A run with this key exists with another workflow or other input. A key names one piece of work for ever.
+
+    Inputs are compared by the digest that `run.created` holds, so this is found after an erasure as well.
+    """
 
     code = "key_conflict"
     exit_status = 6
@@ -50,19 +53,19 @@ class KeyConflict(RefoldError):
 
 
 class LedgerFull(RefoldError):
-    """The disk or the file system's quota is full. Nothing of the batch was written."""
+    """The disk or the file system's quota is full. Nothing of the batch was written, and its writer dropped it."""
 
     code = "ledger_full"
     exit_status = 1
-    remedy = "Free some room and try again; what was acknowledged is safe."
+    remedy = "Free some room, open the stream again and append what was dropped; what was acknowledged is safe."
 
 
 class LedgerReadOnly(RefoldError):
-    """The ledger's file or folder cannot be written."""
+    """The ledger's file, its lock file or their folder cannot be written, and something was to be. Nothing was."""
 
     code = "ledger_read_only"
     exit_status = 2
-    remedy = "Give the process write access to the file and its folder, or open it for reading only."
+    remedy = "Give the process write access to the file, `<ledger>-lock` and their folder; reading works without."
 
 
 class LedgerDamaged(RefoldError):
@@ -116,7 +119,10 @@ class MigrationChanged(RefoldError):
 
 
 class NetworkFileSystem(RefoldError):
-    """The ledger's folder is on a network file system, where locks and shared memory do not do what SQLite needs."""
+    """The ledger's folder is on a network file system, where locks and shared memory do not do what SQLite needs.
+
+    It was neither opened nor made there: such ledgers work for a while and are then damaged.
+    """
 
     code = "network_file_system"
     exit_status = 2
@@ -124,7 +130,10 @@ class NetworkFileSystem(RefoldError):
 
 
 class LedgerBusy(RefoldError):
-    """Another program, not refold, held the database's write lock for too long."""
+    """Another program, not refold, held the database's write lock for over 5 seconds. Nothing was written.
+
+    refold's own writers take turns and never meet this.
+    """
 
     code = "ledger_busy"
     exit_status = 1
@@ -144,7 +153,10 @@ class LedgerForked(RefoldError):
 
 
 class CommitUnknown(RefoldError):
-    """A commit failed and the ledger could not be reached afterwards to see whether it took effect."""
+    """A commit failed and the ledger could not be reached afterwards to see whether it took effect.
+
+    Nothing of what depended on it may leave the process: it is neither known to be there nor known to be lost.
+    """
 
     code = "commit_unknown"
     exit_status = 1
@@ -184,7 +196,7 @@ class CaptureModeUnavailable(RefoldError):
 
 
 class BeyondHead(RefoldError):
-    """A position that the stream has not reached."""
+    """A position was named that the stream has not reached. Nothing was read: waiting there would hide a mistake."""
 
     code = "beyond_head"
     exit_status = 2

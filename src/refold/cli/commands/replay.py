@@ -22,7 +22,7 @@ _SHOWN = 20
 
 
 class ReplayKindUnavailable(RefoldError):
-    """A kind of replay that this version has no engine for. Nothing ran."""
+    """A kind of replay was asked for that this version has no engine for. Nothing ran in its place."""
 
     code = "replay_kind_unavailable"
     exit_status = 6

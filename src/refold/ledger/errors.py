@@ -33,6 +33,14 @@ class StreamClosed(RefoldError):
     remedy = "Later facts (feedback, resolutions, erasure) go to the run's annex."
 
 
+class StreamFull(RefoldError):
+    """The stream holds as many events as one can: 2^32 - 1."""
+
+    code = "stream_full"
+    exit_status = 6
+    remedy = "Go on in another run, and name this one as its parent."
+
+
 class RunNotFound(RefoldError):
     """There is no such run in this scope. A run of another scope is answered the same way."""
 

@@ -18,6 +18,9 @@ from refold.projections import FoldState, Row
 R = TypeVar("R", bound=Row)
 
 
+MAX_SEQ = (1 << 32) - 1
+"""Events that one stream can hold."""
+
 LEASE = 60_000_000
 """Microseconds that a process may own streams without renewing its lease."""
 

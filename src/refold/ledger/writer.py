@@ -25,9 +25,9 @@ from refold.events.values import NotRecordable
 from refold.ids import Ids
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft, Sealed, redact_json, seal_draft
-from refold.ledger.errors import Fenced, StreamClosed
+from refold.ledger.errors import Fenced, StreamClosed, StreamFull
 from refold.ledger.group import GroupCommit
-from refold.ledger.port import BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
+from refold.ledger.port import MAX_SEQ, BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
 from refold.ledger.snapshots import take_snapshot
 from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold, freeze, thaw
 from refold.projections.rows import IntentRow
@@ -144,6 +144,8 @@ class StreamWriter:
         facts = sealed.facts
         previous = self._head
         seq = previous.seq + 1
+        if seq > MAX_SEQ:
+            raise StreamFull(f"{self.stream} holds {MAX_SEQ} events and no more fit.", stream=str(self.stream))
         now = self._clock.now()
         name, version = facts.EVENT_TYPE, facts.EVENT_VERSION
         if name == "run.created" and (seq != 1 or self.stream.kind != "run"):

@@ -9,11 +9,11 @@ import apsw
 
 from refold.events.envelope import Head
 from refold.events.identity import Scope, Stream
-from refold.ledger.port import StreamHead
+from refold.ledger.port import MAX_SEQ, StreamHead
 from refold.ledger.sqlite.connection import query
 
 SHIFT = 32
-SEQ_LIMIT = (1 << SHIFT) - 1
+SEQ_LIMIT = MAX_SEQ
 
 COLUMNS = "stream_no, tenant_id, workspace_id, stream, seq, hash, epoch, owner, closed, erased, row_digest"
 

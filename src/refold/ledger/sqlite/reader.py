@@ -32,8 +32,6 @@ _WHOLE = (
 FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
 _FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 _AT_ONCE = 256
-FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
-_FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 
 
 class SqliteReader:
@@ -97,12 +95,12 @@ class SqliteReader:
         return [HeadRow(*row).public() for row in rows]
 
     async def runs_beginning(self, prefix: str) -> list[str]:
-        """Ids of at most two runs that begin so."""
+        """Ids of at most two runs that begin so, found by their streams: a run's row may be what is missing."""
         with translated(self._pool.path):
             rows = query(
                 self.connection,
-                "SELECT run_id FROM runs WHERE tenant_id = ? AND workspace_id = ? AND run_id >= ? AND run_id < ? "
-                "LIMIT 2",
+                "SELECT stream FROM stream_heads WHERE tenant_id = ? AND workspace_id = ? "
+                "AND stream >= ? AND stream < ? AND instr(stream, '/') = 0 LIMIT 2",
                 (*self.scope, prefix, prefix + "\x7f"),
             )
         return [row[0] for row in rows]

@@ -32,8 +32,10 @@ GONE, LEFT_NOWHERE = 1, 2
 
 # What is to be erased of a stream. What says that something was erased, by whom and why, stays.
 _CONTENT = (
-    "FROM events WHERE id > ? AND id <= ? AND (content IS NOT NULL OR view IS NOT NULL) AND type <> 'content.erased'"
+    "id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? "
+    "AND (content IS NOT NULL OR view IS NOT NULL) AND type <> 'content.erased'"
 )
+_BLOBS = "id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ?"
 
 
 class Content(NamedTuple):
@@ -47,8 +49,8 @@ def content_of(connection: apsw.Connection, streams: list[HeadRow]) -> Content:
     """What these streams hold that can be erased."""
     events = blobs = 0
     for head in streams:
-        events += query(connection, "SELECT count(*) " + _CONTENT, _range(head))[0][0]
-        blobs += query(connection, "SELECT count(*) FROM blobs WHERE id > ? AND id <= ?", _whole(head))[0][0]
+        events += query(connection, f"SELECT count(*) FROM events WHERE {_CONTENT}", _range(head))[0][0]
+        blobs += query(connection, f"SELECT count(*) FROM blobs WHERE {_BLOBS}", _whole(head))[0][0]
     return Content(events, blobs)
 
 
@@ -60,10 +62,8 @@ def take_content(connection: apsw.Connection, run: HeadRow, annex: HeadRow, cata
     """
     spoken = annex.seq > 1  # The last event is the one that says that the others are erased.
     for head, erased in ((run, GONE), (annex, LEFT_NOWHERE if spoken else annex.erased)):
-        connection.execute(
-            f"UPDATE events SET content = NULL, view = NULL WHERE id IN (SELECT id {_CONTENT})", _range(head)
-        )
-        connection.execute("DELETE FROM blobs WHERE id > ? AND id <= ?", _whole(head))
+        connection.execute(f"UPDATE events SET content = NULL, view = NULL WHERE {_CONTENT}", _range(head))
+        connection.execute(f"DELETE FROM blobs WHERE {_BLOBS}", _whole(head))
         scope = scope_of(head)
         for table in ("snapshots", "inbox"):
             connection.execute(
@@ -133,11 +133,11 @@ def scrub(connection: apsw.Connection, patience: int) -> str | None:
         connection.set_busy_timeout(BUSY_MILLISECONDS)
 
 
-def _range(head: HeadRow) -> tuple[int, int]:
+def _range(head: HeadRow) -> tuple[int, int, str, str]:
     base = head.stream_no << SHIFT
-    return base, base | head.seq
+    return base, base | head.seq, head.tenant_id, head.workspace_id
 
 
-def _whole(head: HeadRow) -> tuple[int, int]:
+def _whole(head: HeadRow) -> tuple[int, int, str, str]:
     base = head.stream_no << SHIFT
-    return base, base | heads.SEQ_LIMIT
+    return base, base | heads.SEQ_LIMIT, head.tenant_id, head.workspace_id

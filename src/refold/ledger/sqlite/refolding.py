@@ -39,7 +39,10 @@ Turn = Callable[[], AbstractContextManager[object]]
 _EVENTS = 500  # A page is still in the processor's cache when it is folded; with 2,000 it is not.
 _HEADS = 1000
 _ROWS = 5000
-_PAGE = f"SELECT {FOLD_COLUMNS} FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT {_EVENTS}"
+_PAGE = (
+    f"SELECT {FOLD_COLUMNS} FROM events WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? "
+    f"ORDER BY id LIMIT {_EVENTS}"
+)
 
 
 class _Place(NamedTuple):
@@ -283,7 +286,7 @@ def stored_intent(connection: apsw.Connection, scope: Scope, intent_id: str, tab
 def events_after(read: apsw.Connection, head: HeadRow, after: int, catalog: Catalog) -> list[Event]:
     """The next page of a stream up to its head, for folding. Raises LedgerDamaged when there is none."""
     base = head.stream_no << SHIFT
-    rows = read.execute(_PAGE, (base | after, base | head.seq)).fetchall()
+    rows = read.execute(_PAGE, (base | after, base | head.seq, *scope_of(head))).fetchall()
     if not rows or rows[0][0] != after + 1:
         raise LedgerDamaged(
             f"{head.stream} has no event {after + 1}, and its head is at seq {head.seq}.",

@@ -71,7 +71,6 @@ class StreamWriter:
         redactor: Redactor,
         next_blob: int,
         fingerprint: str,
-        closed: bool = False,
     ) -> None:
         self.scope = scope
         self.stream = stream
@@ -89,12 +88,12 @@ class StreamWriter:
         self._events: list[EventRow] = []
         self._blobs: list[BlobRow] = []
         self._delivered: list[tuple[str, int]] = []
-        # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
         self._intents = Intents()
         self._touched: dict[str, IntentRow] = {}
+        # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
         self._parts: OrderedDict[bytes, tuple[int, bytes, Any]] = OrderedDict()
         self._knows_all_parts = head.seq == 0
-        self._closed = closed
+        self._closed = False
         self._error: Exception | None = None
         self._released = False
         self._pid = os.getpid()

@@ -95,8 +95,3 @@ def decode_ulid(text: str) -> bytes:
     except KeyError:
         raise ValueError(f"{text!r} is not a ULID") from None
     return value.to_bytes(16, "big")
-
-
-def ulid_of(identity: str) -> bytes:
-    """The 16 bytes inside `prefix_ULID`. Raises ValueError when there is no ULID behind the prefix."""
-    return decode_ulid(identity.rpartition("_")[2])

@@ -28,7 +28,6 @@ PLAIN, ZSTD = b"\x00", b"\x01"
 COMPRESS_FROM = 512
 """Below this many bytes compression costs more time than it saves room."""
 _COMPRESSOR = zstd.ZstdCompressor(1)
-MAX_CONTENT = 512 * 1024 * 1024
 
 
 class ContentDamaged(RefoldError):

@@ -87,7 +87,7 @@ class Chain(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """An event as both stores keep it, column by column. `content` and `view` are None when absent or erased."""
+    """An event as stores keep it, column by column. `content` and `view` are None when absent or erased."""
 
     seq: int
     format: int

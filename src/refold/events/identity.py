@@ -14,8 +14,7 @@ StreamKind = Literal["run", "annex", "scope"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}\Z")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")
 _NO_ULID = bytes(16)
-_KIND_NUMBERS: dict[str, int] = {"run": 1, "annex": 2, "scope": 3}
-_KIND_NAMES: dict[int, StreamKind] = {1: "run", 2: "annex", 3: "scope"}
+_KIND_NUMBERS: dict[StreamKind, int] = {"run": 1, "annex": 2, "scope": 3}
 
 DIGEST_SIZE = 16
 """Bytes of a keyed digest: HMAC-SHA-256 cut in half, enough for look-ups inside one tenant."""
@@ -108,11 +107,6 @@ class Stream(NamedTuple):
 
 
 SCOPE_STREAM = Stream("scope")
-
-
-def stream_kind(number: int) -> StreamKind:
-    """The stream kind with this number. Raises KeyError."""
-    return _KIND_NAMES[number]
 
 
 def keyed_digest(secret: bytes, purpose: str, data: bytes) -> bytes:

@@ -134,7 +134,7 @@ class NetworkFileSystem(RefoldError):
 
     code = "network_file_system"
     exit_status = 2
-    remedy = "Put the ledger on a local disk; for many machines use PostgreSQL."
+    remedy = "Put the ledger on a disk of the machine that uses it."
 
 
 class LedgerBusy(RefoldError):

@@ -27,7 +27,7 @@ from refold.ledger.errors import BeyondHead, CaptureModeUnavailable, KeyConflict
 from refold.ledger.group import GroupCommit
 from refold.ledger.port import LEASE, InboxItem, Reader, Store
 from refold.ledger.writer import StreamWriter
-from refold.projections import new_state
+from refold.projections import FoldState, new_state
 from refold.projections.fingerprint import fingerprint
 from refold.projections.rows import RunRow
 
@@ -151,27 +151,26 @@ class ScopedLedger:
         if key is not None:
             facts = msgspec.structs.replace(facts, key_digest=self.key_digest(key))
             created = msgspec.structs.replace(created, facts=facts, ref=key)
-            existing = await self._same_work(key, created)
+            existing = await self._same_work(key, facts)
             if existing is not None:
                 return existing
         stream = Stream.run(run_id or self.ledger.ids.new("run"))
-        writer = self._writer(stream, None, Head(0, GENESIS, 1), 1)
+        writer = self._writer(stream, None, Head(0, GENESIS, 1), new_state(self.scope, stream), next_blob=1)
         writer.append(created)
         try:
             await writer.barrier()
         except KeyConflict:
-            existing = None if key is None else await self._same_work(key, created)
+            existing = None if key is None else await self._same_work(key, facts)
             if existing is None:
                 raise
             return existing
         self.ledger.register(writer)
         return writer
 
-    async def _same_work(self, key: str, created: Draft) -> Existing | None:
+    async def _same_work(self, key: str, facts: RunCreated) -> Existing | None:
         existing = await self.find(key)
         if existing is None:
             return None
-        facts: RunCreated = created.facts  # type: ignore[assignment]
         async with self.reader() as reader:
             first = (await reader.events(Stream.run(existing.run_id), limit=1))[0].facts
         if (first.workflow, first.input_digest) != (facts.workflow, facts.input_digest):
@@ -196,21 +195,19 @@ class ScopedLedger:
         acquired = await store.acquire(self.scope, stream, create=stream.kind != "run")
         state = await store.load(self.scope, stream)
         next_blob = await store.next_blob(self.scope, acquired.stream_no)
-        writer = self._writer(stream, acquired.stream_no, acquired.head, next_blob, state=state)
+        writer = self._writer(stream, acquired.stream_no, acquired.head, state, next_blob)
         await writer.adopt_intents(*(call.intent_id for call in state.open.calls.values() if call.intent_id))
         self.ledger.register(writer)
         return writer
 
-    def _writer(
-        self, stream: Stream, number: int | None, head: Head, next_blob: int, state: object | None = None
-    ) -> StreamWriter:
+    def _writer(self, stream: Stream, number: int | None, head: Head, state: FoldState, next_blob: int) -> StreamWriter:
         ledger = self.ledger
         return StreamWriter(
             self.scope,
             stream,
             number,
             head,
-            state or new_state(self.scope, stream),  # type: ignore[arg-type]
+            state,
             store=ledger.store,
             group=ledger.group,
             clock=ledger.clock,

@@ -1,9 +1,8 @@
 """The ledger's port: what every store must do, and nothing about how.
 
-A `Store` is opened once a process. Everything about one tenant's workspace goes through its `ScopedStore`, which puts
-the scope into every look-up; there is no function that takes a run's id without a scope. Reading happens in a
-`Reader`: one consistent state of the whole ledger for as long as it is open. Writing happens in batches that `commit`
-makes durable, stream by stream, by compare-and-set on the head.
+A `Store` is opened once a process. There is no function that takes a run's id without a scope. Reading happens in a
+`Reader`: one consistent state of a scope for as long as it is open. Writing happens in batches that `commit` makes
+durable, stream by stream, by compare-and-set on the head.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from refold.events.envelope import Event, EventRow, Head
 from refold.events.identity import Scope, Stream
 from refold.projections import FoldState, Row
+from refold.projections.rows import IntentRow
 
 R = TypeVar("R", bound=Row)
 
@@ -212,7 +212,7 @@ class Reader(Protocol):
 
 
 class Store(Protocol):
-    """A database that keeps the ledger. Two are built in; `refold.ledger.conformance` judges a third."""
+    """A database that keeps the ledger. SQLite is built in; `refold.ledger.conformance` judges any other."""
 
     def secret(self, scope: Scope) -> bytes:
         """The tenant's secret behind all keyed digests; made at first use."""
@@ -230,7 +230,7 @@ class Store(Protocol):
         """Makes batches durable, each whole or not at all, none failing for another's conflict."""
         ...
 
-    async def intents(self, scope: Scope, ids: Sequence[str]) -> list[Any]:
+    async def intents(self, scope: Scope, ids: Sequence[str]) -> list[IntentRow]:
         """The rows of these intents as they stand, for a stream that touches them for the first time."""
         ...
 

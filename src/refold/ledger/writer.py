@@ -71,7 +71,6 @@ class StreamWriter:
         redactor: Redactor,
         next_blob: int,
         fingerprint: str,
-        closed: bool = False,
     ) -> None:
         self.scope = scope
         self.stream = stream
@@ -85,16 +84,17 @@ class StreamWriter:
         self._sent = head  # what the commit under way will have
         self._head = head  # what is in memory
         self._next_blob = next_blob
+        self._durable_blobs = self._sent_blobs = next_blob - 1  # the last number, likewise
         self._snapshot_seq = head.seq - head.seq % SNAPSHOT_EVERY
         self._events: list[EventRow] = []
         self._blobs: list[BlobRow] = []
         self._delivered: list[tuple[str, int]] = []
-        # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
         self._intents = Intents()
         self._touched: dict[str, IntentRow] = {}
+        # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
         self._parts: OrderedDict[bytes, tuple[int, bytes, Any]] = OrderedDict()
         self._knows_all_parts = head.seq == 0
-        self._closed = closed
+        self._closed = False
         self._error: Exception | None = None
         self._released = False
         self._pid = os.getpid()
@@ -340,7 +340,7 @@ class StreamWriter:
             snapshot,
             self._delivered,
         )
-        self._sent = self._head
+        self._sent, self._sent_blobs = self._head, self._next_blob - 1
         self._events, self._blobs, self._delivered = [], [], []
         self._touched.clear()
         self._intents.forget_closed()
@@ -349,7 +349,7 @@ class StreamWriter:
     def settle(self, outcome: Outcome) -> None:
         if isinstance(outcome, Committed):
             self._stream_no = outcome.stream_no
-            self._durable = self._sent
+            self._durable, self._durable_blobs = self._sent, self._sent_blobs
             return
         self._error = outcome.error
         self._events, self._blobs, self._delivered = [], [], []
@@ -362,11 +362,10 @@ class StreamWriter:
         self._next_blob = row.number + 1
 
     def _forget_committed_parts(self) -> None:
-        # A part in the open batch is not yet in the store; it must stay until it is.
+        # A part that is not yet in the store cannot be found there; it must stay until it is.
         self._knows_all_parts = False
-        uncommitted = {row.lookup for row in self._blobs}
         for lookup in list(self._parts)[: _REMEMBERED_PARTS // 2]:
-            if lookup not in uncommitted:
+            if self._parts[lookup][0] <= self._durable_blobs:
                 del self._parts[lookup]
 
 

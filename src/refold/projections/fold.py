@@ -11,7 +11,7 @@ snapshot of it too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -83,6 +83,7 @@ class FoldState:
         return self.open.run
 
     def broken(self, event: Event, what: str, identity: str) -> BrokenFold:
+        """The error for an event that refers to what no event before it opened."""
         return BrokenFold(
             f"{event.type} at seq {event.seq} of {self.stream_name} refers to {what} {identity}, which is not open.",
             stream=self.stream_name,
@@ -151,7 +152,3 @@ def milliseconds(start: int | None, end: int | None) -> float | None:
 def spent(duration_us: int | None, start: int | None, end: int | None) -> float | None:
     """The measured duration where there is one, else the distance of the two times, in milliseconds."""
     return milliseconds(start, end) if duration_us is None else duration_us / 1000
-
-
-Facts = Any
-"""Handlers know which struct an event's facts are by its type; the catalogue holds the definitions."""

@@ -20,7 +20,6 @@ from refold.replay.case import Case, Rule, Verdict
 from refold.replay.readiness import replay_ready
 from refold.replay.survey import survey
 
-RULES_VERSION = 1
 RULES: tuple[tuple[str, Rule], ...] = (
     ("actor_scope", rules.actor_scope),
     ("subject_version", rules.subject_version),

@@ -224,7 +224,7 @@ class SqliteReader:
 class ReaderPool:
     """Idle read connections of one process."""
 
-    def __init__(self, path: Path, opener: Any) -> None:
+    def __init__(self, path: Path, opener: Callable[[], apsw.Connection]) -> None:
         self.path = path
         self._opener = opener
         self._idle: list[apsw.Connection] = []
@@ -232,7 +232,7 @@ class ReaderPool:
         """Connections that readers have now."""
 
     def take(self) -> apsw.Connection:
-        connection: apsw.Connection = self._idle.pop() if self._idle else self._opener()
+        connection = self._idle.pop() if self._idle else self._opener()
         self.lent.append(connection)
         return connection
 

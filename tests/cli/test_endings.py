@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import COMMANDS
+from refold.projections.runs import TRANSITIONS
 from tests.cli.conftest import Call, Sample
 from tests.cli.support import finished, on_ledger, process, record_run
 
@@ -79,7 +80,28 @@ def test_a_beginning_of_an_id_names_a_run_while_it_is_unique(sample: Sample, cal
     ambiguous = call("show", short, "--json")
     assert (ambiguous.status, ambiguous.error["code"]) == (2, "run_not_found")
     assert "more than one" in ambiguous.error["message"]
+    assert ambiguous.error["remedy"] == "Give more of its id."
     assert call("show", sample.run_id, "--json").status == 0
+
+
+@pytest.mark.parametrize("unset", ["", "run_"])
+def test_a_name_that_somebody_forgot_to_set_ends_and_erases_no_run(sample: Sample, call: Call, unset: str) -> None:
+    for args in (("show", unset), ("cancel", unset, "--basis", "x"), ("erase", unset, "--basis", "x")):
+        answer = call(*args, "--json")
+        assert (answer.status, answer.error["code"]) == (2, "run_not_found")
+    assert call("runs", "--json").json["runs"][0]["status"] == "paused"
+
+
+def test_a_status_that_does_not_exist_is_refused_and_not_answered_with_nothing(sample: Sample, call: Call) -> None:
+    assert call("tool-calls", "--status", "in_doubt", "--json").json["tool_calls"]
+    for args in (("tool-calls", "--status", "in-doubt"), ("runs", "--status", "cancelled")):
+        answer = call(*args, "--json")
+        assert (answer.status, answer.error["code"]) == (2, "bad_usage")
+
+
+def test_every_status_of_a_run_can_be_asked_for(sample: Sample, call: Call) -> None:
+    for status in TRANSITIONS:
+        assert call("runs", "--status", status, "--json").status == 0
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(sample: Sample) -> None:

@@ -90,6 +90,12 @@ def test_a_changed_earlier_record_is_a_conflict(ledger: Path, call: Call, tmp_pa
     assert (changed.status, changed.error["code"]) == (6, "import_conflict")
 
 
+def test_a_file_of_another_format_is_said_to_be_unread(ledger: Path, call: Call, tmp_path: Path) -> None:
+    answer = call("import", "chat", _write(tmp_path / "s.jsonl", _session()))
+    assert (answer.status, "Nothing could be read as chat" in answer.out) == (8, True)
+    assert "unchanged" not in answer.out
+
+
 @pytest.mark.parametrize("args", [("pi", "nothing.jsonl"), ("pi", "."), ("other", "SOURCE"), ("pi",)])
 def test_bad_input_makes_no_ledger(ledger: Path, call: Call, tmp_path: Path, args: tuple[str, ...]) -> None:
     source = _write(tmp_path / "s.jsonl", _session())

@@ -77,11 +77,20 @@ def test_a_dry_run_says_what_it_would_do_and_does_not(sample: Sample, call: Call
     assert (answer.json["result"], answer.json["plan"]["kind"]) == (None, "projection-only")
 
 
-@pytest.mark.parametrize("mode", ["re-execution", "inference-skipping", "partial", "full"])
+@pytest.mark.parametrize(
+    "mode", ["idempotent-reply", "re-execution", "inference-skipping", "partial", "full", "simulation"]
+)
 def test_a_kind_without_an_engine_is_refused(sample: Sample, call: Call, mode: str) -> None:
     answer = call("replay", sample.run_id, "--mode", mode, "--json")
     assert (answer.status, answer.out, answer.error["code"]) == (6, "", "replay_kind_unavailable")
     assert answer.error["facts"]["available"] == ["evidence", "catch-up", "projection-only"]
+
+
+@pytest.mark.parametrize(("mode", "instead"), [("evidence", "refold evidence"), ("catch-up", "refold events")])
+def test_a_kind_that_is_another_command_names_it(sample: Sample, call: Call, mode: str, instead: str) -> None:
+    answer = call("replay", sample.run_id, "--mode", mode, "--json")
+    assert (answer.status, answer.error["code"]) == (2, "bad_usage")
+    assert instead in answer.error["message"]
 
 
 def test_an_unknown_mode_is_bad_usage(sample: Sample, call: Call) -> None:

@@ -60,6 +60,11 @@ def test_colours_only_on_a_terminal_and_without_no_color(sample: Sample, no_colo
         assert b"\xc2\x9b" not in data
 
 
+def test_on_a_narrow_terminal_an_id_stays_whole(sample: Sample) -> None:
+    status, data = _on_terminal("runs", environment={"NO_COLOR": "1", "COLUMNS": "60"})
+    assert (status, sample.run_id.encode() in data) == (0, True)
+
+
 def test_an_artifact_is_not_printed_on_a_terminal(sample: Sample) -> None:
     status, data = _on_terminal("artifact", sample.run_id, "art_x", environment={})
     assert (status, data) == (2, b"")

@@ -32,7 +32,7 @@ class BadConfiguration(RefoldError):
 
     code = "bad_configuration"
     exit_status = 2
-    remedy = "Correct the value; `refold doctor` shows where each setting comes from."
+    remedy = "Correct the value where the message says that it stands."
 
 
 class BadToken(RefoldError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -59,7 +59,9 @@ class Output:
         return click.style(text, **_STYLES[part.style]) if self.coloured and part.style else text
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, right: Sequence[str] = ()) -> None:
-        """A table; `right` names the columns of numbers."""
+        """A table; `right` names the columns of numbers. The first column is an id: on a narrow terminal the others
+        give way, so that it can be copied whole.
+        """
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -75,7 +77,8 @@ class Output:
         )
         table = Table(box=None, pad_edge=False, header_style="bold" if self.coloured else "")
         for name in columns:
-            table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+            justify: Literal["right", "left"] = "right" if name in right else "left"
+            table.add_column(name, justify=justify, overflow="fold", no_wrap=name == columns[0])
         for row in rows:
             cells = [part if isinstance(part, Cell) else Cell(part, "") for part in row]
             table.add_row(*(Text(visible(cell.text), _RICH.get(cell.style, "")) for cell in cells))

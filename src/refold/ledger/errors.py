@@ -69,11 +69,16 @@ class LedgerFull(RefoldError):
 
 
 class LedgerReadOnly(RefoldError):
-    """The ledger's file, its lock file or their folder cannot be written, and something was to be. Nothing was."""
+    """The ledger's file, its lock file or their folder cannot be written, or not even be opened for reading, and that
+    was needed. Nothing was written.
+    """
 
     code = "ledger_read_only"
     exit_status = 2
-    remedy = "Give the process write access to the file, `<ledger>-lock` and their folder; reading works without."
+    remedy = (
+        "Give the process write access to the file, `<ledger>-lock` and their folder. To read, read access is enough "
+        "where `<ledger>-wal` and `<ledger>-shm` are there."
+    )
 
 
 class LedgerDamaged(RefoldError):

@@ -226,12 +226,21 @@ class ScopedLedger:
         return found.head
 
     async def resolve_run(self, prefix: str) -> str:
-        """The run whose id begins with `prefix`. Raises RunNotFound when none or several do."""
+        """The run whose id begins with `prefix`. Raises RunNotFound when none or several do.
+
+        Nothing, or `run_` alone, names no run, even where there is only one: it is what a variable holds that
+        somebody forgot to set, and the run may be about to be erased.
+        """
+        beginning = prefix.removeprefix("run_")
         async with self.reader() as reader:
-            found = await reader.runs_beginning(prefix if prefix.startswith("run_") else f"run_{prefix}")
+            found = await reader.runs_beginning(f"run_{beginning}") if beginning else []
         if len(found) != 1:
-            what = "no run" if not found else "more than one run"
-            raise RunNotFound(f"{prefix!r} names {what} in scope {self.scope}.", run=prefix, scope=str(self.scope))
+            raise RunNotFound(
+                f"{prefix!r} names {'more than one' if found else 'no'} run in scope {self.scope}.",
+                remedy="Give more of its id." if found else None,
+                run=prefix,
+                scope=str(self.scope),
+            )
         return found[0]
 
     async def cursor(self, name: str, stream: Stream) -> int:

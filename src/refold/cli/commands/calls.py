@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from refold.ledger.ledger import ScopedLedger
 
 
+_STATUSES = ("claimed", "dispatched", "in_doubt", "succeeded", "failed", "refused", "not_executed")
+
+
 @command("tool-calls")
-@click.option("--status", metavar="STATUS", help="Only calls of this status: in_doubt, succeeded, failed, refused, ...")
+@click.option(
+    "--status",
+    type=click.Choice(_STATUSES),
+    metavar="STATUS",
+    help=f"Only calls of this status: {', '.join(_STATUSES)}.",
+)
 @click.option("--run", metavar="RUN", help="Only calls of this run.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), metavar="N", default=100, show_default=True, help="Calls on a page."
@@ -49,13 +57,13 @@ def tool_calls(cli: Cli, status: str | None, run: str | None, limit: int, token:
     if cli.as_json:
         cli.out.json(answer)
     else:
-        _print(cli.out, answer)
+        _print(cli.out, answer, cli.settings.scope.value)
 
 
-def _print(out: Output, answer: dict[str, Any]) -> None:
+def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
     calls = answer["tool_calls"]
     if not calls:
-        out.line("No tool calls here that match.")
+        out.line(f"No tool calls in scope {scope} that match.")
         return
     out.table(
         ("CALL", "TOOL", "STATUS", "SENT (UTC)", "TRIES", "ARGUMENTS"),

@@ -97,6 +97,7 @@ class _Walk:
         self._say(
             "The refund was sent and no answer was recorded. refold does not guess: not sent, not paid, but in doubt."
         )
+        self._say("Amounts are the log's own digits, added exactly.")
         self._title("Which evidence there is, by thirteen rules.")
         items = self._show("evidence", self._run_id)["evidence_items"]
         by_key = {item["key"]: item["status"] for item in items}
@@ -132,7 +133,7 @@ class _Walk:
 
     def _erasure(self) -> None:
         self._title("Somebody asks for erasure. What was said goes; that it happened, and the proof, stay.")
-        self._ask("cancel", self._run_id, "--basis", "ended for erasure")
+        self._print(("cancel", self._run_id, "--basis", "ended for erasure"), None, 0)
         self._show("erase", self._run_id, "--basis", "request 17 of the data protection desk")
         proof = self._show("verify", "--all")
         self._check(proof["ok"] and proof["redacted"] > 0, "intact, with redacted content")
@@ -140,8 +141,7 @@ class _Walk:
         left = [
             each.name for each in sorted(self._folder.rglob("*")) if each.is_file() and b"Okafor" in each.read_bytes()
         ]
-        self._check(not left, "the customer's name is in no file of the ledger")
-        self._say("The customer's name is in no file of the ledger any more:")
+        self._check(not left, "the customer's name is in no file of the ledger any more")
         self._show("show", self._run_id, "--steps", "3")
 
     def _title(self, text: str) -> None:
@@ -159,13 +159,19 @@ class _Walk:
 
     def _show(self, *words: str, ledger: Path | None = None, status: int = 0) -> Any:
         """Runs a command as a person would, prints what it prints, and returns what it answers programs."""
+        self._print(words, ledger, status)
+        return json.loads(self._call((*words, "--json"), ledger, status))
+
+    def _print(self, words: tuple[str, ...], ledger: Path | None, status: int) -> None:
         shown = " ".join(word if " " not in word else f'"{word}"' for word in words)
         where = "" if ledger is None else f"--ledger {ledger.relative_to(self._folder)} "
-        self._out.line(f"   $ refold {where}{shown.replace(str(self._session), 'demo-session.jsonl')}")
-        printed = self._call(words, ledger, status)
-        for line in printed.splitlines():
-            self._out.line(f"     {line}")
-        return json.loads(self._call((*words, "--json"), ledger, status))
+        self._out.line(f"   $ refold {where}{self._named(shown)}")
+        for line in self._call(words, ledger, status).splitlines():
+            self._out.line(f"     {self._named(line)}")
+
+    def _named(self, text: str) -> str:
+        """The session by its name, not by where the package lies."""
+        return text.replace(str(self._session), self._session.name)
 
     def _ask(self, *words: str) -> Any:
         return json.loads(self._call((*words, "--json"), None, 0))

@@ -119,8 +119,9 @@ def _line(out: Output, event: Event) -> None:
 def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) -> None:
     """Write events as JSON Lines.
 
-    Each line is {schema_version, record_type, record}. Redacted views, never exact content. A run's annex follows the
-    run. That an export was made is recorded in the scope's own stream before its first byte.
+    Each line is {schema_version, record_type, record}; the record is what `refold events --json` shows: facts, content
+    with secrets replaced, and views, never the exact bytes. A run's annex follows the run. That an export was made is
+    recorded in the scope's own stream before its first byte.
     """
     if bool(runs) == everything:
         raise click.UsageError("Name the runs to export, or say --all.")

@@ -37,6 +37,9 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 def import_(cli: Cli, format: str, paths: tuple[Path, ...]) -> int:
     """Record sessions of other programs.
 
+    FORMAT is `pi` (sessions of the pi coding agent, JSON lines) or `chat` (OpenAI-style chat runs and tau-bench
+    results, JSON or JSON lines).
+
     Makes the ledger where there is none. What was imported before is not imported again, so that an interrupted import,
     and a session that grew, go on where they stopped. Ends with status 8 when a source could not be read to its end.
     """
@@ -53,7 +56,7 @@ def import_(cli: Cli, format: str, paths: tuple[Path, ...]) -> int:
     if cli.as_json:
         cli.out.json(report.as_dict())
     else:
-        _print(cli.out, report.as_dict())
+        _print(cli.out, report.as_dict(), format)
     return 0 if report.complete else INCOMPLETE
 
 
@@ -62,14 +65,12 @@ def _done(done: Done) -> str:
     return f"{Path(done.path).name}: {share}, {done.events} events"
 
 
-def _print(out: Output, report: dict[str, Any]) -> None:
+def _print(out: Output, report: dict[str, Any], format: str) -> None:
     for run in report["runs"]:
-        state = "created" if run["created"] else "added to" if run["added"] else "unchanged"
-        out.line(
-            Cell(run["run_id"] or "(no run)", "strong"), f"  {state}  ", Cell(clipped(run["source"], 100), "quiet")
-        )
-        counts = (counted(run["events"], "event"), counted(run["inferences"], "inference"))
-        out.line(f"  {', '.join((*counts, counted(run['tool_calls'], 'tool call'), money(run['charges'], 0)))}")
+        if run["run_id"]:
+            _print_run(out, run)
+        else:
+            out.line(Cell(f"Nothing could be read as {format}:", "bad"), f"  {clipped(run['source'], 100)}")
         if run["unanswered"]:
             out.line(Cell(f"  {doubt_sentence(run['unanswered'])}", "doubt"))
         for problem in run["errors"]:
@@ -79,7 +80,19 @@ def _print(out: Output, report: dict[str, Any]) -> None:
         out.line(f"{counted(len(report['runs']), 'run')}, {made} created.")
     for unknown in report["unknown"]:
         out.line(f"Kept as it is: {unknown['count']} x {unknown['what']} {unknown['name']!r} in {unknown['source']}")
-    if report["not_told"]:
+    if any(run["run_id"] for run in report["runs"]):
         out.line(Cell("What such sources cannot tell:", "quiet"))
-    for sentence in report["not_told"]:
-        out.line(Cell(f"  {sentence}", "quiet"))
+        for sentence in report["not_told"]:
+            out.line(Cell(f"  {sentence}", "quiet"))
+
+
+def _print_run(out: Output, run: dict[str, Any]) -> None:
+    state = "created" if run["created"] else "added to" if run["added"] else "unchanged"
+    out.line(Cell(run["run_id"], "strong"), f"  {state}  ", Cell(clipped(run["source"], 100), "quiet"))
+    counts = [
+        counted(run["events"], "event"),
+        counted(run["inferences"], "inference"),
+        counted(run["tool_calls"], "tool call"),
+    ]
+    charged = money(run["charges"], 0) if run["charges"] else "no price known"
+    out.line(f"  {', '.join([*counts, charged] if run['inferences'] else counts)}")

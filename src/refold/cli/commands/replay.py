@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 
 UNEQUAL = 5
 _AVAILABLE = "projection-only"
-_MODES = ("re-execution", _AVAILABLE, "inference-skipping", "partial", "full")
+_COMMANDS = {"evidence": "refold evidence RUN", "catch-up": "refold events RUN --after SEQ"}
+"""Kinds that are commands of their own."""
+_MODES = (
+    *_COMMANDS,
+    "idempotent-reply",
+    "re-execution",
+    _AVAILABLE,
+    "inference-skipping",
+    "partial",
+    "full",
+    "simulation",
+)
 _SHOWN = 20
 
 
@@ -39,8 +50,11 @@ def replay(cli: Cli, run: str, mode: str, dry_run: bool) -> int:
     projection-only (kind 5) folds the run's tables again from its events and compares them with the stored ones:
     nothing runs, nothing is written. Ends with status 5 when they differ.
 
-    The other kinds are refused: this version has no engine for them.
+    Kinds 1 and 2 are commands of their own, evidence and events. The others are refused: this version has no engine for
+    them, and nothing runs in their place.
     """
+    if mode in _COMMANDS:
+        raise click.BadParameter(f"{mode} is a command of its own, `{_COMMANDS[mode]}`.", param_hint="--mode")
     if mode != _AVAILABLE:
         raise ReplayKindUnavailable(
             f"Replay kind {mode} does not exist in this version; evidence, catch-up and projection-only do.",

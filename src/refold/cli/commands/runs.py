@@ -23,9 +23,29 @@ class CancelInDoubt(RefoldError):
     remedy = "Find out how the call ended (`refold tool-calls` names it); a run closes when its last doubt is settled."
 
 
+_STATUSES = (
+    "queued",
+    "preparing",
+    "running",
+    "waiting_input",
+    "waiting_approval",
+    "paused",
+    "retrying",
+    "succeeded",
+    "failed",
+    "canceled",
+    "expired",
+)
+
+
 @click.group("runs", invoke_without_command=True)
 @shared_options
-@click.option("--status", metavar="STATUS", help="Only runs of this status.")
+@click.option(
+    "--status",
+    type=click.Choice(_STATUSES),
+    metavar="STATUS",
+    help=f"Only runs of this status: {', '.join(_STATUSES)}.",
+)
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--in-doubt", is_flag=True, help="Only runs with a tool call that may or may not have happened.")
 @click.option(
@@ -73,7 +93,7 @@ def runs(
     if cli.as_json:
         cli.out.json(answer)
     else:
-        _print(cli.out, answer)
+        _print(cli.out, answer, cli.settings.scope.value)
 
 
 def _listed(row: Any, head_seq: int, charges: Any) -> dict[str, Any]:
@@ -89,9 +109,9 @@ def _listed(row: Any, head_seq: int, charges: Any) -> dict[str, Any]:
     }
 
 
-def _print(out: Output, answer: dict[str, Any]) -> None:
+def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
     if not answer["runs"]:
-        out.line("No runs here that match.")
+        out.line(f"No runs in scope {scope} that match.")
         return
     out.table(
         ("RUN", "WORKFLOW", "STATUS", "STARTED (UTC)", "EVENTS", "CHARGES"),

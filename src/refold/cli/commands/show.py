@@ -75,7 +75,8 @@ def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> N
     facts = [
         ("started", clock(run["started_at"])),
         ("ended", clock(run["ended_at"])),
-        ("took", duration(run["duration_ms"])),
+        # An imported run's end is not its session's: it is when it was canceled, or when the file was read.
+        ("took", None if run["origin"] == "imported" else duration(run["duration_ms"])),
         ("key", run["key"]),
         ("source run", run["source_run_id"]),
         ("attempt", str(run["attempt_no"])),
@@ -90,7 +91,8 @@ def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> N
         if value and value != "-":
             out.line(f"  {name:<11}", clipped(value, 160))
     _print_doubts(out, answer["tool_calls"])
-    _print_steps(out, answer["steps"], steps)
+    doubts = {call["run_step_id"] for call in answer["tool_calls"] if call["status"] == "in_doubt"}
+    _print_steps(out, [{**step, "doubt": step["step_id"] in doubts} for step in answer["steps"]], steps)
     out.line(Cell("A read of the record: nothing ran, it cost nothing.", "quiet"))
 
 
@@ -140,7 +142,7 @@ def _print_step(out: Output, step: dict[str, Any]) -> None:
         f"    {step['seq']:>6}  ",
         Cell(clock(step["started_at"]), "quiet"),
         f"  {step['type']:<13} ",
-        status_cell(step["status"]),
+        status_cell("in_doubt" if step["doubt"] else step["status"]),
         f"  {duration(step['duration_ms']):>9}  ",
         clipped(step["node"] or "", 30),
         "  ",
@@ -154,7 +156,7 @@ def _print_step(out: Output, step: dict[str, Any]) -> None:
 def artifact(cli: Cli, run: str, artifact: str) -> None:
     """Write an artifact's exact bytes.
 
-    They are checked against the size and the digests on record.
+    They are checked against the size and the digests on record. `refold show RUN --json` lists a run's artifacts.
 
     Refused when standard output is a terminal: what a tool returned is not made safe for one.
     """
@@ -171,7 +173,12 @@ def artifact(cli: Cli, run: str, artifact: str) -> None:
         async with scope.reader() as reader:
             rows = await reader.rows(ArtifactRow, {"run_id": run_id, "artifact_id": artifact})
             if not rows:
-                raise RunNotFound(f"Run {run_id} has no artifact {artifact}.", run_id=run_id, artifact_id=artifact)
+                raise RunNotFound(
+                    f"Run {run_id} has no artifact {artifact}.",
+                    remedy="`refold show RUN --json` lists a run's artifacts.",
+                    run_id=run_id,
+                    artifact_id=artifact,
+                )
             blob = await reader.blob(Stream.run(run_id), rows[0].blob)
         return open_artifact(rows[0], blob, scope.ledger.files)
 

@@ -115,7 +115,7 @@ class Recorder:
             return None
         if (mark.record.number, mark.record.digest) != (source.number, source.digest):
             raise ImportConflict(
-                f"Line {source.line} of {self.report.source} (record {source.number}) is not the record that run "
+                f"Line {source.line} of {self.report.source} (record {source.number}) is not the record that "
                 f"{self.report.run_id} was imported from.",
                 source=self.report.source,
                 line=source.line,

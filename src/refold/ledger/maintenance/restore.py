@@ -113,8 +113,7 @@ def _fetch(source: Path, target: Path, expected: Written) -> None:
         raise BackupDamaged(f"{source} is missing from the backup.", file=str(source)) from error
     if written != expected:
         raise BackupDamaged(
-            f"{source} is not the file that was backed up: {written.size} bytes where {expected.size} were, "
-            "or another digest.",
+            f"{source} is not the file that was backed up: its size or its SHA-256 is not that of the manifest.",
             file=str(source),
         )
 

@@ -111,7 +111,7 @@ def translate(error: apsw.Error, path: Path) -> RefoldError:
         case apsw.CorruptError():
             return LedgerDamaged(f"SQLite finds {where} damaged: {error}.", ledger=str(path))
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
-            return LedgerReadOnly(f"{where} cannot be opened for writing: {error}.", ledger=str(path))
+            return LedgerReadOnly(f"{where} cannot be opened: {error}.", ledger=str(path))
         case apsw.BusyError() | apsw.LockedError():
             return LedgerBusy(
                 f"{where} has been locked by another program for over {BUSY_MILLISECONDS // 1000} s.",

@@ -121,7 +121,7 @@ async def every_kind(worker: Worker, orphan: str, at: Callable[[str], None]) -> 
     await worker.kept(writer)
     for kind, size in (("artifact in the ledger", 30_000), ("artifact in a file", IN_LEDGER + 1)):
         at(kind)
-        await _artifact(worker, writer, os.urandom(size))
+        await artifact(worker, writer, os.urandom(size))
     at("tool")
     await _tool(worker, writer)
     at("cursor")
@@ -137,7 +137,7 @@ async def every_kind(worker: Worker, orphan: str, at: Callable[[str], None]) -> 
     worker.steps(taken, 2)
     await worker.kept(taken)
     at("annex")
-    await _annex(worker, run_id)
+    await annex(worker, run_id)
     at("scope")
     await _audit(worker)
     at("renew")
@@ -156,7 +156,8 @@ async def every_kind(worker: Worker, orphan: str, at: Callable[[str], None]) -> 
     at("over")
 
 
-async def _artifact(worker: Worker, writer: StreamWriter, data: bytes) -> None:
+async def artifact(worker: Worker, writer: StreamWriter, data: bytes) -> None:
+    """Stores an artifact."""
     artifact_id = worker.ledger.ids.new("art")
     await store_artifact(
         writer,
@@ -183,10 +184,11 @@ async def _tool(worker: Worker, writer: StreamWriter) -> None:
     await worker.kept(writer)
 
 
-async def _annex(worker: Worker, run_id: str) -> None:
-    async with await worker.scope.writer(Stream.annex(run_id)) as annex:
-        annex.append(Draft(FeedbackAdded(worker.ledger.ids.new("fb"), "person", "1"), input="good"))
-        await worker.kept(annex)
+async def annex(worker: Worker, run_id: str) -> None:
+    """Adds a feedback to a run's annex."""
+    async with await worker.scope.writer(Stream.annex(run_id)) as writer:
+        writer.append(Draft(FeedbackAdded(worker.ledger.ids.new("fb"), "person", "1"), input="good"))
+        await worker.kept(writer)
 
 
 async def _audit(worker: Worker) -> None:
@@ -236,7 +238,7 @@ def commits_of_every_kind(start: Prepared, companions: int, free: bool, director
     path = directory / "ledger.db"
     shutil.copyfile(start.file, path)
     # Forked before this process opens a connection of its own.
-    leashes = [_Companion(path, ack, number, free) for number in range(companions)]
+    leashes = [Companion(path, ack, number, free) for number in range(companions)]
 
     def at(kind: str) -> None:
         seam.reach(f"transaction.{kind}")
@@ -260,7 +262,7 @@ def making_a_ledger(directory: Path, ack: Ack) -> None:
     asyncio.run(at_work(directory / "ledger.db", ack, faults.register(), work))
 
 
-class _Companion:
+class Companion:
     """A forked process that appends for as long as this one lives, and a little after. Made when it is at work."""
 
     def __init__(self, path: Path, ack: Ack, number: int, free: bool) -> None:
@@ -352,7 +354,8 @@ def _is_whole(path: Path, said: list[dict[str, object]]) -> None:
         if "seq" in each:
             assert hashes.get((each["stream"], each["seq"])) == each["hash"], f"acknowledged and lost: {each}"
         if "posted" in each:
-            found = connection.execute("SELECT delivered_seq FROM inbox WHERE stream = ?", (each["stream"],)).fetchall()
+            sql = "SELECT key FROM inbox WHERE stream = ? AND key = ?"
+            found = connection.execute(sql, (each["stream"], each["posted"])).fetchall()
             assert len(found) == 1, f"posted and lost: {each}"
     batches: dict[str, list[str]] = defaultdict(list)
     for (site,) in connection.execute("SELECT site FROM events WHERE site <> ''"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import refold.ledger.sqlite
-from refold.testing import crash
-from tests.ledger import crash_work
+from refold.testing import crash, faults
+from tests.ledger import crash_soak_work, crash_work
 from tests.ledger.crash_work import KINDS
 from tests.ledger.memory import fast
 
@@ -37,6 +37,35 @@ def test_sigkill_at_every_sync_beside_processes_that_race(fast: Path) -> None:
     start = crash_work.prepared(fast / "start")
     scenario = partial(crash_work.commits_of_every_kind, start, 3, True)
     crash.kill_at_each(scenario, partial(crash_work.nothing_lost, 3), under=fast, at="vfs.sync:*")
+
+
+def test_a_power_cut_at_every_sync_loses_nothing_that_was_acknowledged(fast: Path) -> None:
+    """Nothing unsynced survives, so an acknowledgement before its sync would be found here."""
+    start = crash_work.prepared(fast / "start")
+    scenario = partial(crash_work.commits_of_every_kind, start, 0, False)
+    check = partial(crash_work.nothing_lost, 0)
+    crash.fault_at_each(scenario, check, faults.power_cut, under=fast, at="vfs.sync:*", require={"vfs.sync:wal"})
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("companions", [1, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_soak_sigkill_at_every_point_of_made_up_work(seed: int, companions: int, fast: Path) -> None:
+    start = crash_work.prepared(fast / "start")
+    print(f"seed {seed}, {companions} companions")
+    scenario = partial(crash_soak_work.made_up_commits, start, companions, seed)
+    crash.kill_at_each(scenario, partial(crash_work.nothing_lost, companions), under=fast, timeout=300)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4, 8))
+@pytest.mark.parametrize("fault", [faults.power_cut, faults.Torn(700)], ids=["power cut", "torn write"])
+def test_soak_worse_ends_at_every_write_of_made_up_work(fault: faults.Fault, seed: int, fast: Path) -> None:
+    start = crash_work.prepared(fast / "start")
+    print(f"seed {seed}")
+    scenario = partial(crash_soak_work.made_up_commits, start, 0, seed)
+    check = partial(crash_work.nothing_lost, 0)
+    crash.fault_at_each(scenario, check, fault, under=fast, at="vfs.write:*", timeout=300)
 
 
 def test_every_kind_of_transaction_has_writes_and_syncs_among_the_points(fast: Path) -> None:

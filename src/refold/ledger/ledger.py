@@ -65,7 +65,7 @@ class Ledger:
         """Keeps the process's lease alive while the writer lives."""
         self._here()
         self._writers[writer.scope, writer.stream] = writer
-        if self._heart is None:
+        if self._heart is None or self._heart.done():  # Done: its event loop has ended, and this is another.
             self._heart = asyncio.get_running_loop().create_task(self._beat())
 
     def writing(self, scope: Scope, stream: Stream) -> bool:

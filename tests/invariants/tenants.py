@@ -32,7 +32,21 @@ from tests.replay.support import Teller
 
 SCOPES = ("a/x", "b/x", "a/y")
 RUNS = [f"run_{'0' * 25}{number}" for number in (1, 2)]
-VERBS = ("infer", "ask", "answer", "doubt", "keep", "say", "feedback", "post", "end", "cancel", "erase", "import")
+VERBS = (
+    "infer",
+    "ask",
+    "answer",
+    "doubt",
+    "keep",
+    "say",
+    "feedback",
+    "post",
+    "move",
+    "end",
+    "cancel",
+    "erase",
+    "import",
+)
 
 
 def marker(scope: str) -> str:
@@ -89,6 +103,8 @@ class World:
         if verb == "feedback":
             async with await scope.writer(Stream.annex(teller.run_id)) as annex:
                 annex.append(Draft(FeedbackAdded(teller.new("fb"), "person"), input=mark, actor=mark))
+        elif verb == "move":
+            await scope.move_cursor("watcher", writer.stream, (await scope.run_head(teller.run_id)).seq)
         elif verb == "post":
             await scope.post(teller.run_id, "key", "signal", mark.encode())
         elif verb == "erase" and closed:
@@ -190,6 +206,7 @@ async def seen(scope: ScopedLedger, run_ids: list[str]) -> dict[str, Any]:
         found[f"replay {run_id}"] = await _or_code(replay_projections(scope, run_id))
         found[f"proof {run_id}"] = await _or_code(verify_run(scope, run_id))
         found[f"resolved {run_id}"] = await _or_code(scope.resolve_run(run_id))
+        found[f"cursor {run_id}"] = await _or_code(scope.cursor("watcher", Stream.run(run_id)))
         found[f"follow {run_id}"] = await _or_code(anext(scope.follow(Stream.run(run_id))))
     for number in range(len(RUNS)):
         found[f"key {number}"] = await _or_code(scope.find(f"order-{number}"))

@@ -35,6 +35,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("commit.py", "INSERT INTO events VALUES"): PLACE,
     ("commit.py", "INSERT INTO blobs VALUES"): PLACE,
     ("commit.py", "INSERT OR REPLACE INTO snapshots VALUES"): PLACE,
+    ("store.py", "INSERT INTO cursors VALUES"): PLACE,
     ("store.py", "INSERT INTO inbox VALUES"): PLACE,
     ("store.py", "INSERT INTO secrets VALUES"): PLACE,
     ("heads.py", "SELECT coalesce(max(stream_no), 0) + 1 FROM stream_heads"): NUMBERS,

@@ -42,7 +42,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(STEPS)
 def test_whatever_one_scope_does_the_others_read_what_they_read_before(steps: list[tuple[int, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,21 @@ def test_whatever_one_scope_does_the_others_read_what_they_read_before(steps: li
 
 def test_scopes_that_do_the_same_have_the_same_ids_and_see_only_themselves(tmp_path: Path) -> None:
     """Everything there is, once in each scope, so that equal ids and keys meet in every table."""
-    verbs = ("infer", "ask", "answer", "ask", "doubt", "keep", "ask", "keep", "say", "feedback", "post", "import")
+    verbs = (
+        "infer",
+        "ask",
+        "answer",
+        "ask",
+        "doubt",
+        "keep",
+        "ask",
+        "keep",
+        "say",
+        "feedback",
+        "post",
+        "move",
+        "import",
+    )
     steps = [(index, verb, 0) for index in range(len(SCOPES)) for verb in (*verbs, "end")]
     asyncio.run(_live(tmp_path, [*steps, (1, "erase", 0)]))
 

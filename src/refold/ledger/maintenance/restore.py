@@ -22,8 +22,9 @@ from refold import seam
 from refold.errors import RefoldError
 from refold.ids import Ids, SystemIds
 from refold.ledger.artifacts import ArtifactFiles
+from refold.ledger.durable import sync
 from refold.ledger.maintenance.backup import DATABASE, FORMAT, MANIFEST, Manifest
-from refold.ledger.maintenance.files import TargetExists, Written, copy, sync, sync_folders
+from refold.ledger.maintenance.files import TargetExists, Written, copy, sync_folders
 from refold.ledger.sqlite import heads, schema
 from refold.ledger.sqlite.connection import check_place, query, translated
 from refold.ledger.sqlite.heads import HeadRow

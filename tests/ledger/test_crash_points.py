@@ -100,7 +100,8 @@ def kinds_struck(points: list[str]) -> set[str]:
 def test_every_place_that_opens_a_transaction_is_in_the_campaign() -> None:
     """A new kind of transaction in the adapter must get its step in the scenario, and its name here."""
     assert _transactions() == {
-        ("access.py", "transact"),  # what in_turn runs in, and the finishing of erasures
+        ("connection.py", "transaction"),  # what in_turn, the finishing of erasures and the making of a ledger run in
+        ("access.py", "transact"),
         ("access.py", "in_turn"),  # what the next six run in
         ("store.py", "in_turn"),
         ("store.py", "_make_secret"),  # secret
@@ -122,6 +123,6 @@ def _transactions() -> set[tuple[str, str]]:
         for function in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.unparse(function)
-                if "BEGIN IMMEDIATE" in text or ".in_turn(" in text:
+                if any(each in text for each in ("BEGIN IMMEDIATE", "transaction(connection)", ".in_turn(")):
                     found.add((file.name, function.name))
     return found

@@ -21,6 +21,7 @@ from refold.events.content import unseal
 from refold.events.identity import BadName, Scope, Stream, checked_id
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
+from refold.ledger.durable import sync
 from refold.ledger.errors import ArtifactDamaged, Erased, LedgerFailing, LedgerFull, LedgerReadOnly
 from refold.ledger.port import BlobRow
 from refold.ledger.writer import StreamWriter
@@ -72,7 +73,7 @@ class ArtifactFiles:
         seam.reach("artifact.rename")
         os.replace(draft, target)
         seam.reach("artifact.sync_folder")
-        _sync_folder(target.parent)
+        sync(target.parent)
 
     def read(self, storage_key: str) -> bytes:
         return self.path(storage_key).read_bytes()
@@ -88,7 +89,7 @@ class ArtifactFiles:
             file.unlink()
             count += not file.name.endswith(".part")
         folder.rmdir()
-        _sync_folder(folder.parent)
+        sync(folder.parent)
         return count
 
     def count(self, scope_and_run: str) -> int:
@@ -110,7 +111,7 @@ class ArtifactFiles:
             folder = folder.parent
         for each in reversed(missing):
             each.mkdir(mode=0o700, exist_ok=True)
-            _sync_folder(each.parent)
+            sync(each.parent)
 
 
 def is_storage_key(key: str) -> bool:
@@ -222,14 +223,6 @@ def _damaged(row: ArtifactRow, why: str) -> ArtifactDamaged:
         artifact_id=row.artifact_id,
         run_id=row.run_id,
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 __all__ = [

@@ -234,16 +234,16 @@ class StreamWriter:
             redacted, count = redact_json(self._redactor, encoded)
             if count:
                 shown = json.loads(redacted)
-                view, view_digest = seal(redacted, self._ids.random(16))
+                view, view_digest = self.sealed(redacted)
         found = None
         if self._stream_no is not None and not self._knows_all_parts:
             found = await self._store.find_part(self._stream_no, self.scope, lookup)
         if found is not None:
             number, proof = found
         else:
-            stored, digest = seal(encoded, self._ids.random(16))
+            stored, digest = self.sealed(encoded)
             number, proof = self._next_blob, leaf(digest, view_digest)
-            self._add_blob(BlobRow(number, lookup, digest, stored, view_digest, view))
+            self.blob(BlobRow(number, lookup, digest, stored, view_digest, view))
         self._parts[lookup] = (number, proof, shown)
         if len(self._parts) > _REMEMBERED_PARTS:
             self._forget_committed_parts()
@@ -255,7 +255,7 @@ class StreamWriter:
 
     def sealed(self, payload: bytes) -> tuple[bytes, bytes]:
         """Stored bytes and digest of a payload, under a fresh salt."""
-        return seal(payload, self._ids.random(16))
+        return seal(payload, self.salt())
 
     def redacted_text(self, data: bytes) -> tuple[bytes, bytes] | None:
         """Stored view and digest of a text in which the scan found secrets; None for a clean one."""
@@ -265,8 +265,9 @@ class StreamWriter:
         return self.sealed(shown.encode("utf-8", "surrogatepass")) if count else None
 
     def blob(self, row: BlobRow) -> None:
-        """Adds an artifact's blob, numbered `next_blob`, to the open batch."""
-        self._add_blob(row)
+        """Adds a blob, numbered `next_blob`, to the open batch."""
+        self._blobs.append(row)
+        self._next_blob = row.number + 1
 
     @property
     def next_blob(self) -> int:
@@ -354,12 +355,7 @@ class StreamWriter:
         self._error = outcome.error
         self._events, self._blobs, self._delivered = [], [], []
         self._parts.clear()
-        if isinstance(outcome.error, Fenced):
-            self._state.take()
-
-    def _add_blob(self, row: BlobRow) -> None:
-        self._blobs.append(row)
-        self._next_blob = row.number + 1
+        self._state.take()
 
     def _forget_committed_parts(self) -> None:
         # A part that is not yet in the store cannot be found there; it must stay until it is.

@@ -25,8 +25,9 @@ from refold import seam
 from refold.clock import Clock
 from refold.errors import RefoldError
 from refold.ledger.artifacts import ArtifactFiles, is_storage_key
+from refold.ledger.durable import sync
 from refold.ledger.ledger import Ledger
-from refold.ledger.maintenance.files import TargetExists, Written, copy, digest, sync, sync_folders, write_new
+from refold.ledger.maintenance.files import TargetExists, Written, copy, digest, sync_folders, write_new
 from refold.ledger.sqlite.connection import connect, query, translated
 
 DATABASE = "ledger.db"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from refold.errors import RefoldError
+from refold.ledger.durable import sync
 
 _CHUNK = 1 << 20
 
@@ -58,15 +59,6 @@ def write_new(path: Path, data: bytes) -> None:
         writing.write(data)
         writing.flush()
         os.fsync(writing.fileno())
-
-
-def sync(path: Path) -> None:
-    """Makes a file or a folder's entries durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_folders(root: Path) -> None:

@@ -22,7 +22,7 @@ from refold.errors import RefoldError
 from refold.events.catalog import CATALOG, Catalog
 from refold.events.identity import Stream
 from refold.ledger.sqlite import erasing, heads, schema
-from refold.ledger.sqlite.connection import check_place, connect, must_exist, query, translated
+from refold.ledger.sqlite.connection import check_place, connect, must_exist, query, transaction, translated
 from refold.ledger.sqlite.lockfile import MIGRATOR, LockFile, open_lock_file
 from refold.ledger.sqlite.refolding import PLACES, Progress, Refolding, make_tables, scope_of, side_tables
 from refold.projections import ROWS
@@ -134,15 +134,8 @@ class _Migration:
         if not self.connection.getautocommit():
             yield
             return
-        with self.lock.turn():
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if not self.connection.getautocommit():
-                    self.connection.execute("ROLLBACK")
-                raise
+        with self.lock.turn(), transaction(self.connection):
+            yield
 
     def _refold(self) -> int:
         # Numbered, because indexes keep their names when a table changes its own: they must be new each time.

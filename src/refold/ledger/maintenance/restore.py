@@ -22,10 +22,11 @@ from refold import seam
 from refold.errors import RefoldError
 from refold.ids import Ids, SystemIds
 from refold.ledger.artifacts import ArtifactFiles, is_storage_key
+from refold.ledger.durable import sync
 from refold.ledger.maintenance.backup import DATABASE, FORMAT, MANIFEST, Manifest
-from refold.ledger.maintenance.files import TargetExists, Written, copy, sync, sync_folders
+from refold.ledger.maintenance.files import TargetExists, Written, copy, sync_folders
 from refold.ledger.sqlite import heads, schema
-from refold.ledger.sqlite.connection import check_place, query, translated
+from refold.ledger.sqlite.connection import check_place, query, transaction, translated
 from refold.ledger.sqlite.heads import HeadRow
 
 
@@ -126,15 +127,14 @@ def _begin_anew(database: Path, ids: Ids) -> str:
     try:
         schema.check(connection, database)
         ledger_id = ids.new("ledger")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("UPDATE ledger SET ledger_id = ?", (ledger_id,))
-        connection.execute("DELETE FROM incarnations")
-        owned: list[Any] = query(connection, f"SELECT {heads.COLUMNS} FROM stream_heads WHERE owner IS NOT NULL")
-        for row in owned:
-            head = HeadRow(*row)
-            if head.intact:  # A damaged one stays as it is, for `verify` to find.
-                heads.replace(connection, head, head._replace(owner=None))
-        connection.execute("COMMIT")
+        with transaction(connection):
+            connection.execute("UPDATE ledger SET ledger_id = ?", (ledger_id,))
+            connection.execute("DELETE FROM incarnations")
+            owned: list[Any] = query(connection, f"SELECT {heads.COLUMNS} FROM stream_heads WHERE owner IS NOT NULL")
+            for row in owned:
+                head = HeadRow(*row)
+                if head.intact:  # A damaged one stays as it is, for `verify` to find.
+                    heads.replace(connection, head, head._replace(owner=None))
     finally:
         connection.close()
     return ledger_id

@@ -18,7 +18,7 @@ import apsw
 from refold.clock import Clock
 from refold.ledger.errors import LedgerFailing, LedgerForked
 from refold.ledger.sqlite import erasing, schema
-from refold.ledger.sqlite.connection import connect, translated
+from refold.ledger.sqlite.connection import connect, transaction, translated
 from refold.ledger.sqlite.incarnation import Incarnation
 from refold.ledger.sqlite.lockfile import LockFile, open_lock_file
 from refold.ledger.sqlite.reader import ReaderPool
@@ -126,16 +126,12 @@ class Access:
         """Runs `work` in a write transaction of its own, in this process's turn."""
 
         def transact(connection: apsw.Connection) -> T:
-            connection.execute("BEGIN IMMEDIATE")
             try:
-                result = work(connection)
-                connection.execute("COMMIT")
+                with transaction(connection):
+                    return work(connection)
             except BaseException:
                 self._incarnation.rolled_back()
-                if not connection.getautocommit():
-                    connection.execute("ROLLBACK")
                 raise
-            return result
 
         return self.alone(transact)
 

@@ -87,6 +87,19 @@ def query(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> 
 
 
 @contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """A write transaction for a block: committed at its end, rolled back when it or the commit raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if not connection.getautocommit():
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Turns SQLite's errors into the ledger's."""
     try:

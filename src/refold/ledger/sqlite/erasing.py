@@ -19,7 +19,7 @@ from refold.events.identity import Stream
 from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.commit import write_rows
-from refold.ledger.sqlite.connection import BUSY_MILLISECONDS, query
+from refold.ledger.sqlite.connection import BUSY_MILLISECONDS, query, transaction
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.lockfile import MIGRATOR, LockFile
 from refold.ledger.sqlite.refolding import refold_stream, rename_intents, scope_of, side_tables
@@ -105,10 +105,9 @@ def finish(connection: apsw.Connection, path: Path, lock: LockFile, patience: in
     if why is not None:
         _log.warning("the erasure of %d runs is not finished: %s", len(runs), why)
         return why
-    connection.execute("BEGIN IMMEDIATE")
-    for head in runs:
-        heads.replace(connection, head, head._replace(erased=LEFT_NOWHERE))
-    connection.execute("COMMIT")
+    with transaction(connection):
+        for head in runs:
+            heads.replace(connection, head, head._replace(erased=LEFT_NOWHERE))
     return None
 
 

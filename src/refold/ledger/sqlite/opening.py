@@ -17,6 +17,7 @@ from refold.ledger.sqlite.connection import (
     connect,
     must_exist,
     query,
+    transaction,
     translated,
 )
 from refold.ledger.sqlite.lockfile import open_lock_file
@@ -75,10 +76,9 @@ def _make(path: Path, clock: Clock, ids: Ids, vfs: str | None) -> None:
                 connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
                 query(connection, "PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE")
-                if schema.is_empty(connection):  # Otherwise another process made it while this one waited.
-                    schema.create(connection, clock, ids)
-                connection.execute("COMMIT")
+                with transaction(connection):
+                    if schema.is_empty(connection):  # Otherwise another process made it while this one waited.
+                        schema.create(connection, clock, ids)
             finally:
                 connection.close()
     finally:

@@ -162,9 +162,7 @@ class SqliteStore:
             row = heads.find(connection, scope, stream)
             if row is None:
                 if not create:
-                    raise RunNotFound(
-                        f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope)
-                    )
+                    raise _no_stream(scope, stream)
                 row = heads.insert(connection, HeadRow(0, *scope, str(stream), 0, GENESIS, 1, me, 0, 0, b""))
                 return Acquired(row.stream_no, row.head)
             if row.closed:
@@ -200,9 +198,7 @@ class SqliteStore:
         def move(connection: apsw.Connection) -> None:
             row = heads.find(connection, scope, stream)
             if row is None:
-                raise RunNotFound(
-                    f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope)
-                )
+                raise _no_stream(scope, stream)
             if not 0 <= seq <= row.seq:
                 raise BeyondHead(
                     f"{stream} stands at seq {row.seq}; a cursor cannot stand at {seq}.", stream=str(stream), seq=seq
@@ -218,9 +214,7 @@ class SqliteStore:
     async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
         def put(connection: apsw.Connection) -> bool:
             if heads.find(connection, scope, stream) is None:
-                raise RunNotFound(
-                    f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope)
-                )
+                raise _no_stream(scope, stream)
             connection.execute(
                 "INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING",
                 (*scope, str(stream), item.key, item.kind, item.payload, item.actor, item.posted_at),
@@ -246,6 +240,10 @@ class SqliteStore:
 
     async def close(self) -> None:
         self.access.close()
+
+
+def _no_stream(scope: Scope, stream: Stream) -> RunNotFound:
+    return RunNotFound(f"There is no stream {stream} in scope {scope}.", stream=str(stream), scope=str(scope))
 
 
 def _stray(connection: apsw.Connection, table: str, numbers: set[int]) -> str | None:

@@ -40,4 +40,4 @@ def erase(cli: Cli, run: str, basis: str) -> None:
         f" {told}: {answer['events']} events, {answer['blobs']} blobs, {answer['files']} files.",
     )
     if answer["pending"] is not None:
-        out.line(Cell(f"Not finished: {answer['pending']} Run the command again.", "doubt"))
+        out.line(Cell(f"Not finished: {answer['pending']}. Run the command again when that is over.", "doubt"))

@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from datetime import date, time
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 from refold.events.secret_assignments import named_spans
 from refold.events.secret_formats import (
@@ -292,6 +295,8 @@ def _leaf_head(item: Any, limit: int) -> str:
         # Python refuses decimal texts of huge integers, and writing them takes quadratic time.
         bits = item.bit_length()
         return str(int(item)) if bits <= _LONGEST_INTEGER_BITS else f"(integer of {bits} bits)"
+    if isinstance(item, Decimal | UUID | date | time):
+        return json.dumps(str(item))
     return f"({type(item).__name__})"
 
 

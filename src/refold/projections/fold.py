@@ -76,6 +76,15 @@ class FoldState:
         self._changed.clear()
         return rows
 
+    def when(self, event: Event) -> int | None:
+        """When it happened, as far as is known. An imported event whose source tells no time has none: that it was
+        recorded today says nothing about it.
+        """
+        run = self.open.run
+        if event.occurred_at is None and run is not None and run.origin == "imported":
+            return None
+        return event.at
+
     def run(self, event: Event) -> RunRow:
         """The run's row. Raises BrokenFold when no run was created before this event."""
         if self.open.run is None:

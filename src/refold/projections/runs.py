@@ -97,9 +97,9 @@ def moved(state: FoldState, event: Event) -> None:
     row.status = status_after(row.status, event.type, row.run_id)
     row.reason = event.facts.reason if event.type == "run.paused" else None
     if event.type == "run.started" and row.started_at is None:
-        row.started_at = event.at
+        row.started_at = state.when(event)
     if not TRANSITIONS[row.status]:
-        row.ended_at = event.at
+        row.ended_at = event.at if event.type == "run.canceled" else state.when(event)
         row.duration_ms = milliseconds(row.started_at, row.ended_at)
         if event.view.output is not None:
             row.output_summary = event.view.output

@@ -10,7 +10,7 @@ from refold.projections.rows import StepRow
 @on("step.completed")
 def completed(state: FoldState, event: Event) -> None:
     # Runs are made of these, so what most of them lack is left to the row's defaults.
-    facts, view, at = event.facts, event.view, event.at
+    facts, view, at = event.facts, event.view, state.when(event)
     duration = facts.duration_us
     row = StepRow(
         facts.step_id,
@@ -19,7 +19,7 @@ def completed(state: FoldState, event: Event) -> None:
         facts.type,
         named(facts.name, view.name),
         "skipped" if facts.skipped else "succeeded",
-        at if duration is None else at - duration,
+        at if at is None or duration is None else at - duration,
         end_seq=event.seq,
         ended_at=at,
         duration_ms=None if duration is None else duration / 1000,
@@ -32,7 +32,7 @@ def completed(state: FoldState, event: Event) -> None:
 
 @on("step.failed")
 def failed(state: FoldState, event: Event) -> None:
-    facts, view, at = event.facts, event.view, event.at
+    facts, view, at = event.facts, event.view, state.when(event)
     duration = facts.duration_us
     row = StepRow(
         facts.step_id,
@@ -41,7 +41,7 @@ def failed(state: FoldState, event: Event) -> None:
         facts.type,
         named(facts.name, view.name),
         "failed",
-        at if duration is None else at - duration,
+        at if at is None or duration is None else at - duration,
         end_seq=event.seq,
         ended_at=at,
         duration_ms=None if duration is None else duration / 1000,
@@ -66,9 +66,9 @@ def delivered(state: FoldState, event: Event) -> None:
             type="io" if signal else "context",
             node=named(facts.signal, view.name) if signal else "compress",
             status="succeeded",
-            started_at=event.at,
+            started_at=state.when(event),
             end_seq=event.seq,
-            ended_at=event.at,
+            ended_at=state.when(event),
             site=event.site or None,
             input_summary=view.input,
             output_summary=view.output,
@@ -90,7 +90,7 @@ def requested(state: FoldState, event: Event) -> None:
             type="llm",
             node=named(facts.model, view.name),
             status="running",
-            started_at=event.at,
+            started_at=state.when(event),
             site=event.site or None,
             input_summary=view.input,
             provider=named(facts.provider, view.provider),
@@ -109,13 +109,13 @@ def inference_ended(state: FoldState, event: Event) -> None:
     if row is None:
         raise state.broken(event, "the step", facts.step_id)
     row.end_seq = event.seq
-    row.ended_at = event.at
+    row.ended_at = state.when(event)
     row.output_summary = event.view.output
     if event.type == "inference.lost":
         row.status, row.error_code = "failed", "lost"
     else:
         usage = facts.usage
-        row.duration_ms = spent(facts.duration_us, row.started_at, event.at)
+        row.duration_ms = spent(facts.duration_us, row.started_at, state.when(event))
         if usage is not None:
             row.tokens_prompt, row.tokens_completion, row.tokens_cached = (
                 usage.prompt,

@@ -16,7 +16,7 @@ def asked(state: FoldState, event: Event) -> None:
     row = _call(state, event)
     if event.type == "tool.dispatched":
         row.observed = facts.observed
-        row.dispatched_at = event.at
+        row.dispatched_at = state.when(event)
         row.status = "in_doubt" if facts.observed else "dispatched"
         step = state.open.steps[row.run_step_id]
         step.status = "running"
@@ -52,7 +52,7 @@ def _claimed(state: FoldState, event: Event, claim: Claim) -> None:
         type="tool",
         node=tool,
         status="queued",
-        started_at=event.at,
+        started_at=state.when(event),
         attempts=claim.attempt,
         site=event.site or None,
         input_summary=view.input,
@@ -65,8 +65,8 @@ def _claimed(state: FoldState, event: Event, claim: Claim) -> None:
 def ended(state: FoldState, event: Event) -> None:
     facts, view = event.facts, event.view
     row = _call(state, event)
-    row.ended_at = event.at
-    row.duration_ms = spent(facts.duration_us, row.dispatched_at, event.at)
+    row.ended_at = state.when(event)
+    row.duration_ms = spent(facts.duration_us, row.dispatched_at, state.when(event))
     row.result_seq = event.seq
     row.result_artifact_id = facts.artifact_id
     row.result_summary = view.output
@@ -125,7 +125,7 @@ def never_sent(state: FoldState, event: Event) -> None:
             status="refused" if refused else "succeeded",
             mode="executed" if refused else "replayed",
             provider_call_id=view.ref,
-            ended_at=event.at,
+            ended_at=state.when(event),
             result_seq=event.seq,
             arguments_summary=view.input,
             result_summary=view.output,
@@ -141,9 +141,9 @@ def never_sent(state: FoldState, event: Event) -> None:
             type="tool",
             node=tool,
             status="failed" if refused else "succeeded",
-            started_at=event.at,
+            started_at=state.when(event),
             end_seq=event.seq,
-            ended_at=event.at,
+            ended_at=state.when(event),
             site=event.site or None,
             input_summary=view.input,
             output_summary=view.output,

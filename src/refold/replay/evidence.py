@@ -34,10 +34,10 @@ from refold.projections.rows import (
 from refold.replay.items import evidence_items
 from refold.replay.kinds import EVIDENCE
 from refold.replay.money import Charges, entry_json
-from refold.replay.present import content_json, events_json, row_json, to_json, whole_summary
+from refold.replay.present import content_json, events_json, part_json, row_json, to_json, whole_summary
 
 EVENTS_AT_ONCE = 64
-"""Events of a page: contents of many kilobytes are usual, so that pages are small."""
+"""Events, or parts, of a page: contents of many kilobytes are usual, so that pages are small."""
 FORMAT = 1
 
 R = TypeVar("R", bound=Row)
@@ -52,7 +52,7 @@ class Sink(Protocol):
 
 async def evidence(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
     """The bundle as one dict: run, steps, artifacts, costs, approvals, feedback, trace_spec, and tool_calls,
-    intents, events, annex, audit, children, evidence_items, head_seq, head_hash, annex_head. For runs that
+    intents, events, parts, annex, audit, children, evidence_items, head_seq, head_hash, annex_head. For runs that
     fit in memory. Raises RunNotFound.
     """
     pieces = [piece async for piece in evidence_pieces(scope, run_id)]
@@ -98,6 +98,7 @@ async def evidence_pieces(scope: ScopedLedger, run_id: str) -> AsyncIterator[byt
             (b"tool_calls", _rows(reader, ToolCallRow, of_run)),
             (b"intents", _intents(reader, run_id)),
             (b"events", _events(reader, stream)),
+            (b"parts", _parts(reader, stream)),
             (b"annex", _events(reader, annex)),
             (b"audit", _audit(reader, stream, annex)),
             (b"children", _children(reader, run_id)),
@@ -157,6 +158,18 @@ async def _feedback(reader: Reader, run_id: str) -> Elements:
     for stream in ("run", "annex"):
         async for row in reader.each(FeedbackRow, {"run_id": run_id, "stream": stream}, ("seq",)):
             yield row_json(row)
+
+
+async def _parts(reader: Reader, stream: Stream) -> Elements:
+    """The numbered parts that part lists in the events point to: messages and results, redacted where a secret was
+    found.
+    """
+    after = 0
+    while page := await reader.blobs(stream, after, EVENTS_AT_ONCE):
+        for blob in page:
+            if blob.lookup is not None:
+                yield part_json(blob)
+        after = page[-1].number
 
 
 async def _intents(reader: Reader, run_id: str) -> Elements:

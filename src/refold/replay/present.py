@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from refold.errors import RefoldError
-from refold.events.content import StoredContent, decode_content
+from refold.events.content import StoredContent, decode_content, unseal
 from refold.events.envelope import Event, View
 from refold.events.identity import Stream
-from refold.ledger.port import Reader
+from refold.ledger.port import BlobRow, Reader
 from refold.projections import Row
 from refold.projections.rows import ApprovalRow, ToolCallRow
 
@@ -128,6 +128,16 @@ def content_json(event: Event) -> Any:
         return _fields(decode_content(row.content))
     except (RefoldError, msgspec.MsgspecError, UnicodeError):
         return DAMAGED
+
+
+def part_json(blob: BlobRow) -> dict[str, Any]:
+    """A numbered part as people may see it: {number, value}; its redacted form where the scan found a secret in it."""
+    stored = blob.stored if blob.view is None else blob.view
+    try:
+        value = ERASED if stored is None else msgspec.json.decode(unseal(stored))
+    except (RefoldError, msgspec.MsgspecError, UnicodeError):
+        value = DAMAGED
+    return {"number": blob.number, "value": value}
 
 
 def _fields(content: StoredContent) -> dict[str, Any]:

@@ -1,0 +1,5 @@
+"""`python -m refold`: the program `refold`."""
+
+from refold.cli.main import main
+
+main()

@@ -1,0 +1,44 @@
+"""Exact content, read back: what a resumed run, a re-execution or an export of inputs needs, checked against its
+digests.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from refold.events import values
+from refold.events.content import ContentDamaged, decode_content, unseal
+from refold.events.envelope import Event
+from refold.events.identity import Stream
+from refold.events.values import Registry
+from refold.ledger.errors import Erased
+from refold.ledger.port import Reader
+
+
+async def exact_content(reader: Reader, stream: Stream, event: Event, types: Registry | None = None) -> dict[str, Any]:
+    """An event's content as it was recorded, field by field; a field that is a list of parts comes as the list of its
+    values.
+
+    Exact, and so with whatever secrets it holds: for code that goes on with it, not for people. `types` names the
+    classes of people's own values. Raises Erased, ContentDamaged, UnknownType.
+    """
+    row = event.stored
+    if row.content_digest is None:
+        return {}
+    if row.content is None:
+        raise Erased(f"The content of event {event.seq} of {stream} was erased.", stream=str(stream), seq=event.seq)
+    if sha256(row.content).digest() != row.content_digest:
+        raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
+    stored = decode_content(row.content)
+    fields: dict[str, Any] = values.decode(bytes(stored.values), types=types)
+    for name, parts in stored.parts.items():
+        fields[name] = [await _part(reader, stream, number, types) for number in parts.numbers()]
+    return fields
+
+
+async def _part(reader: Reader, stream: Stream, number: int, types: Registry | None) -> Any:
+    blob = await reader.blob(stream, number)
+    if blob is None or blob.stored is None or sha256(blob.stored).digest() != blob.digest:
+        raise ContentDamaged(f"Part {number} of {stream} is missing or does not match its digest.", part=number)
+    return values.decode(unseal(blob.stored), types=types)

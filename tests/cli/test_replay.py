@@ -96,3 +96,15 @@ def test_a_kind_that_is_another_command_names_it(sample: Sample, call: Call, mod
 def test_an_unknown_mode_is_bad_usage(sample: Sample, call: Call) -> None:
     assert call("replay", sample.run_id, "--mode", "again").status == 2
     assert call("replay", sample.run_id).status == 2
+
+
+def test_tables_are_not_made_anew_from_events_that_were_changed(sample: Sample, call: Call) -> None:
+    _edit(
+        sample,
+        "UPDATE events SET facts = replace(CAST(facts AS TEXT), '\"0.1', '\"9.1') "
+        "WHERE type = 'cost.recorded' AND CAST(facts AS TEXT) LIKE '%\"0.1%'",
+    )
+    before = call("show", sample.run_id, "--json").json["costs"]
+    refused = call("rebuild", "--swap", "--json")
+    assert (refused.status, refused.error["code"]) == (7, "proof_broken")
+    assert call("show", sample.run_id, "--json").json["costs"] == before

@@ -47,8 +47,12 @@ class Cli:
     def on_ledger(self, work: Callable[[Ledger], Awaitable[T]], *, create: bool = False) -> T:
         """Opens the ledger, does the work, closes it; makes a ledger only with `create`. Raises what opening raises."""
         import asyncio
+        import logging
 
         from refold.ledger.ledger import open_ledger
+
+        # What the log says, the command's answer says too; without a handler Python prints warnings as they are.
+        logging.getLogger("refold").addHandler(logging.NullHandler())
 
         async def run() -> T:
             async with await open_ledger(self.ledger_path, create=create) as ledger:

@@ -28,9 +28,12 @@ def erase(cli: Cli, run: str, basis: str) -> int:
     """
 
     async def work(scope: ScopedLedger) -> dict[str, Any]:
+        from refold.events.identity import BadName
         from refold.ledger.maintenance.erasure import erase_run
 
         run_id = await scope.resolve_run(run)
+        if run != run_id:
+            raise BadName(f"{run!r} is the beginning of {run_id}; to erase it, name it whole.", run=run, run_id=run_id)
         return {"run_id": run_id, **(await erase_run(scope, run_id, basis, actor=ACTOR))._asdict()}
 
     answer = cli.on_scope(work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,8 +10,20 @@ from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
 from refold.cli.shapes import counted
+from refold.errors import RefoldError
+
+if TYPE_CHECKING:
+    from refold.ledger.ledger import Ledger
 
 UNEQUAL = 5
+
+
+class ProofBroken(RefoldError):
+    """The events are not what was committed, so tables made of them would be wrong too. Nothing was written."""
+
+    code = "proof_broken"
+    exit_status = 7
+    remedy = "Run `refold verify --all`, keep the file, and restore the latest backup that verifies."
 
 
 @command("rebuild")
@@ -24,7 +36,8 @@ def rebuild(cli: Cli, projection: str | None, swap: bool) -> int:
 
     Replay kind 5 for the whole ledger, every scope of it: nothing runs, and nothing is written without --swap.
 
-    Ends with status 5 when something differs and was not swapped.
+    Ends with status 5 when something differs and was not swapped. Refuses to swap, with status 7, when the proof of the
+    events is broken: the stored tables may then be the last good copy.
     """
     import asyncio
 
@@ -35,6 +48,7 @@ def rebuild(cli: Cli, projection: str | None, swap: bool) -> int:
         found = asyncio.run(compare(cli.ledger_path, projection, lambda events: progress(f"folded {events} events")))
         swapped = swap and not found.equal
         if swapped:
+            cli.on_ledger(_prove)
             asyncio.run(fold_again(cli.ledger_path, progress=lambda events: progress(f"folded {events} events")))
     answer = {
         "equal": found.equal,
@@ -49,6 +63,19 @@ def rebuild(cli: Cli, projection: str | None, swap: bool) -> int:
     else:
         _print(cli.out, answer)
     return 0 if found.equal or swapped else UNEQUAL
+
+
+async def _prove(ledger: Ledger) -> None:
+    from refold.ledger.proof import verify_all
+
+    bad = (await verify_all(ledger)).first_bad
+    if bad is not None:
+        raise ProofBroken(
+            f"The events are not what was committed, first at seq {bad.seq} of {bad.stream or 'the ledger'}: "
+            f"{bad.what}; the stored tables were left as they are.",
+            stream=bad.stream,
+            seq=bad.seq,
+        )
 
 
 def _print(out: Output, answer: dict[str, Any]) -> None:

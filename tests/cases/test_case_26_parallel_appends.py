@@ -82,9 +82,10 @@ def test_case_26_of_twenty_owners_that_appended_behind_one_head_one_succeeds(tmp
         writers = []
         for ledger in ledgers:
             place.expire_leases()
-            writer = await ledger.scope(SCOPE).writer(first.stream)
-            writer.append(step(ledger, len(writers)))
-            writers.append(writer)
+            writers.append(await ledger.scope(SCOPE).writer(first.stream))
+        # Not before: what is appended is committed in the background within moments.
+        for number, (ledger, writer) in enumerate(zip(ledgers, writers, strict=True)):
+            writer.append(step(ledger, number))
         done = await asyncio.gather(*(writer.barrier() for writer in writers), return_exceptions=True)
         assert [type(each) for each in done] == [Fenced] * (PARALLEL - 1) + [type(None)]
         assert {(e.facts["first_dropped"], e.facts["last_dropped"]) for e in done if isinstance(e, Fenced)} == {(2, 2)}

@@ -28,6 +28,10 @@ PLAIN, ZSTD = b"\x00", b"\x01"
 COMPRESS_FROM = 512
 """Below this many bytes compression costs more time than it saves room."""
 _COMPRESSOR = zstd.ZstdCompressor(1)
+MAX_CONTENT = 1_000_000_000
+"""Bytes that a payload may have: what SQLite can keep in a row uncompressed. A few kilobytes that somebody made to
+unfold into more are refused; no value that was recorded needs it.
+"""
 
 
 class ContentDamaged(RefoldError):
@@ -42,7 +46,10 @@ class ContentDamaged(RefoldError):
 
 
 def seal(payload: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    """The stored bytes of a payload and their digest."""
+    """The stored bytes of a payload and their digest. Raises NotRecordable for one that could not be opened again."""
+    if len(payload) > MAX_CONTENT:
+        why = f"{len(payload)} bytes are more than the {MAX_CONTENT} that can be kept"
+        raise values.NotRecordable(f"A payload cannot be recorded: {why}.", path="$", type="bytes", reason=why)
     if len(payload) >= COMPRESS_FROM:
         # One compressor for all: making its context costs more than compressing a kilobyte.
         packed = _COMPRESSOR.compress(payload, zstd.ZstdCompressor.FLUSH_FRAME)
@@ -59,10 +66,15 @@ def unseal(stored: bytes) -> bytes:
     if codec == PLAIN:
         return stored[PREFIX:]
     if codec == ZSTD:
+        opened = zstd.ZstdDecompressor()
         try:
-            return zstd.decompress(stored[PREFIX:])
+            payload = opened.decompress(stored[PREFIX:], MAX_CONTENT)
         except zstd.ZstdError as error:
             raise ContentDamaged(f"Stored bytes cannot be decompressed: {error}.") from error
+        if not opened.eof or opened.unused_data:
+            why = f"they are not one whole frame of at most {MAX_CONTENT} bytes"
+            raise ContentDamaged(f"Stored bytes cannot be decompressed: {why}.")
+        return payload
     raise ContentDamaged(f"Stored bytes have the unknown codec {codec.hex() or 'none'}.", codec=codec.hex())
 
 

@@ -103,16 +103,28 @@ class _StreamProof:
         return head
 
     async def _erased_before(self, head: StreamHead) -> int:
-        """The seq before which content may be missing lawfully. A run is erased as a whole, once it is closed; an annex
-        goes on, and what an erasure took stands before the event that says so.
+        """The seq before which content is gone lawfully. A run is erased as a whole, once it is closed, and its annex
+        says so; an annex goes on, and what an erasure took stands before the event that says so.
         """
         if not head.erased:
             return 0
-        if self.chain.stream.kind != "annex":
-            return head.head.seq + 1
+        kind, ulid = self.chain.stream
+        last = await self._last_erasure(Stream("annex", ulid))
+        if kind == "annex":
+            return last
+        if not last:
+            raise Broken(0, "the head says that it was erased, and its annex does not")
+        if self.blobs.count:
+            raise Broken(0, "it was erased, and there are blobs of it")
+        return head.head.seq + 1
+
+    async def _last_erasure(self, annex: Stream) -> int:
+        """The seq of the last event in an annex that says that something was erased; 0: there is none. Whether it
+        stands in the chain is found when the annex is proven.
+        """
         after = last = 0
         try:
-            while page := await self.reader.raw_events(self.chain.stream, after, limit=_PAGE):
+            while page := await self.reader.raw_events(annex, after, limit=_PAGE):
                 after = page[-1].seq
                 last = max((row.seq for row in page if row.type == "content.erased"), default=last)
         except RefoldError:
@@ -162,6 +174,9 @@ class _StreamProof:
                 bad = Broken(expected, f"the event is missing; the next one has seq {seq}")
                 break
             try:
+                if seq < erased_before and (content is not None or view is not None) and type_ != "content.erased":
+                    bad = Broken(seq, "the event was erased, and what it said is there")
+                    break
                 if content is not None:
                     if digest_of(content).digest() != cd:
                         bad = Broken(seq, "the content does not match its digest")
@@ -241,6 +256,11 @@ class _BlobProof:
         self._in_files: dict[int, tuple[bytes, bytes]] = {}
         self._ranges: tuple[tuple[int, int], ...] = ()
         self._digest = bytes(32)
+
+    @property
+    def count(self) -> int:
+        """How many blobs were read."""
+        return len(self._leaves)
 
     async def read(self) -> None:
         while True:

@@ -180,6 +180,47 @@ def test_a_backup_with_one_bit_changed_or_a_file_missing_is_refused_and_leaves_n
         assert list(place.iterdir()) == []
 
 
+RUN = "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "../../evil",
+        "/evil",
+        "evil",
+        f"a/b/{RUN}/../../../../evil",
+        f"a/b/{RUN}/evil\0",
+        f"../b/{RUN}/art_1",
+        "a/b/c/evil",
+    ],
+)
+def test_no_manifest_puts_a_file_where_no_artifact_belongs(key: str, tmp_path: Path) -> None:
+    path, folder, place = tmp_path / "l.db", tmp_path / "backup", tmp_path / "in" / "place"
+    a_ledger(path)
+    back_up(path, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["artifacts"][key] = next(iter(manifest["artifacts"].values()))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(NotABackup):
+        restore(folder, place / "again.db")
+    assert not place.exists()
+
+
+def test_a_backup_reads_no_file_that_is_no_artifact_s(tmp_path: Path) -> None:
+    path, folder = tmp_path / "l.db", tmp_path / "backup"
+    a_ledger(path)
+    outside = tmp_path / "private" / "key"
+    outside.parent.mkdir()
+    outside.write_text("secret")
+    with apsw.Connection(str(path)) as connection:
+        connection.execute("UPDATE run_artifacts SET storage_key = '../private/key' WHERE store = 'file'")
+    back_up(path, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["unsound"] == ["../private/key"]
+    assert set(contents(folder)) == {"ledger.db", "manifest.json"}
+
+
 def test_what_is_no_backup_or_a_newer_one_is_refused(tmp_path: Path) -> None:
     path, folder = tmp_path / "l.db", tmp_path / "backup"
     with pytest.raises(NotABackup):

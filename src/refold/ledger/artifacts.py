@@ -18,7 +18,7 @@ from refold import seam
 from refold.errors import RefoldError
 from refold.events.catalog.steps import ArtifactStored
 from refold.events.content import unseal
-from refold.events.identity import checked_id
+from refold.events.identity import BadName, Scope, Stream, checked_id
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import ArtifactDamaged, Erased, LedgerFailing, LedgerFull, LedgerReadOnly
@@ -113,6 +113,16 @@ class ArtifactFiles:
             _sync_folder(each.parent)
 
 
+def is_storage_key(key: str) -> bool:
+    """Whether a text is the place of an artifact's file: `tenant/workspace/run/artifact`, each a checked name."""
+    try:
+        tenant, workspace, run_id, artifact_id = key.split("/")
+        Scope(tenant, workspace).checked()
+        return Stream.run(run_id).run_id == run_id and checked_id(artifact_id) == artifact_id
+    except (ValueError, BadName):
+        return False
+
+
 class StoredArtifact(NamedTuple):
     """What an event says of the artifact that holds its result."""
 
@@ -181,6 +191,8 @@ def open_artifact(row: ArtifactRow, blob: BlobRow | None, files: ArtifactFiles) 
         if sha256(blob.stored).digest() != blob.digest:
             raise _damaged(row, "its bytes do not match their digest")
         data = unseal(blob.stored)
+    elif not is_storage_key(row.storage_key):
+        raise _damaged(row, "its row names no place of an artifact")
     else:
         try:
             data = files.read(row.storage_key)
@@ -226,6 +238,7 @@ __all__ = [
     "ArtifactFiles",
     "StoredArtifact",
     "artifact_draft",
+    "is_storage_key",
     "open_artifact",
     "store_artifact",
 ]

@@ -24,7 +24,7 @@ import msgspec
 from refold import seam
 from refold.clock import Clock
 from refold.errors import RefoldError
-from refold.ledger.artifacts import ArtifactFiles
+from refold.ledger.artifacts import ArtifactFiles, is_storage_key
 from refold.ledger.ledger import Ledger
 from refold.ledger.maintenance.files import TargetExists, Written, copy, digest, sync, sync_folders, write_new
 from refold.ledger.sqlite.connection import connect, query, translated
@@ -149,6 +149,9 @@ def _copy_artifacts(source: apsw.Connection, path: Path, draft: Path) -> tuple[d
     )
     for *key, storage_key, recorded in rows:
         seam.reach("backup.artifact")
+        if not is_storage_key(storage_key):  # The tables are not proven: what they say is not where a file is read.
+            unsound.append(storage_key)
+            continue
         try:
             written = copy(files.path(storage_key), copies.path(storage_key))
         except FileNotFoundError:

@@ -21,7 +21,7 @@ import msgspec
 from refold import seam
 from refold.errors import RefoldError
 from refold.ids import Ids, SystemIds
-from refold.ledger.artifacts import ArtifactFiles
+from refold.ledger.artifacts import ArtifactFiles, is_storage_key
 from refold.ledger.maintenance.backup import DATABASE, FORMAT, MANIFEST, Manifest
 from refold.ledger.maintenance.files import TargetExists, Written, copy, sync, sync_folders
 from refold.ledger.sqlite import heads, schema
@@ -102,6 +102,9 @@ def _manifest(folder: Path) -> Manifest:
         raise NotABackup(f"{folder} is not a backup: {error}.", source=str(folder)) from error
     if manifest.format != FORMAT:
         raise NotABackup(f"{folder} is a backup of format {manifest.format}; known is {FORMAT}.", source=str(folder))
+    for key in manifest.artifacts:
+        if not is_storage_key(key):  # A manifest is a file like any other: it must not say where files go.
+            raise NotABackup(f"{folder} is not a backup: {key!r} is no artifact's place.", source=str(folder))
     return manifest
 
 

@@ -124,6 +124,16 @@ def is_storage_key(key: str) -> bool:
         return False
 
 
+def is_storage_key(key: str) -> bool:
+    """Whether a text is the place of an artifact's file: `tenant/workspace/run/artifact`, each a checked name."""
+    try:
+        tenant, workspace, run_id, artifact_id = key.split("/")
+        Scope(tenant, workspace).checked()
+        return Stream.run(run_id).run_id == run_id and checked_id(artifact_id) == artifact_id
+    except (ValueError, BadName):
+        return False
+
+
 class StoredArtifact(NamedTuple):
     """What an event says of the artifact that holds its result."""
 

@@ -105,6 +105,26 @@ class LedgerMissing(RefoldError):
     remedy = "Name the file with --ledger or REFOLD_LEDGER; `refold import` makes a new one."
 
 
+class LedgerLinked(RefoldError):
+    """The ledger's file has several names (hard links). SQLite would keep a log of its own for each, and what is
+    written through one name would be lost through another. It was not touched.
+    """
+
+    code = "ledger_linked"
+    exit_status = 2
+    remedy = "Copy the file to a place of its own, or remove the other names; a symbolic link is no trouble."
+
+
+class LedgerMoved(RefoldError):
+    """The ledger's file was moved, removed or replaced while it was open. What could not be found again at its place
+    was not acknowledged; this process writes nothing more there.
+    """
+
+    code = "ledger_moved"
+    exit_status = 1
+    remedy = "Put the file back with its `-wal`, and open the ledger again. Move a ledger when nobody has it open."
+
+
 class NewerSchema(RefoldError):
     """The ledger was migrated by a newer refold. It was not touched."""
 

@@ -309,6 +309,7 @@ async def open_ledger(
 
     clock = clock or SystemClock()
     ids = ids or SystemIds(clock)
-    place = Path(str(path).removeprefix("sqlite:///")).absolute()
+    # Its own name and not a link to it: lock file and artifacts stand beside the file itself.
+    place = Path(str(path).removeprefix("sqlite:///")).resolve()
     store = open_store(place, clock, ids, create=create, vfs=vfs, catalog=catalog)
     return Ledger(store, place, clock, ids, Redactor(secrets))

@@ -50,7 +50,7 @@ class Check(NamedTuple):
 
 async def doctor(ledger: str | Path | Ledger, clock: Clock | None = None) -> list[Check]:
     """Looks a ledger over, in the order in which things depend on each other; ends early where it cannot be opened."""
-    path = ledger.path if isinstance(ledger, Ledger) else Path(ledger).absolute()
+    path = ledger.path if isinstance(ledger, Ledger) else Path(ledger).resolve()
     return await asyncio.to_thread(_examine, path, clock or SystemClock())
 
 

@@ -82,7 +82,7 @@ async def fold_again(
 async def _run(
     path: str | Path, fold: Fold, progress: Progress | None, clock: Clock | None, vfs: str | None, catalog: Catalog
 ) -> Migrated:
-    place = Path(path).absolute()
+    place = Path(path).resolve()
     check_place(place)
     must_exist(place)
     with closing(connect(place, vfs, write=False)) as probe, translated(place):

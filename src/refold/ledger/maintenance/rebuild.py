@@ -75,7 +75,7 @@ async def rebuild(
             f"{projection!r} is no projection; there are {', '.join(tables)}.", projection=projection
         )
     chosen = ROWS if projection is None else (tables[projection],)
-    place = Path(path).absolute()
+    place = Path(path).resolve()
     return await asyncio.to_thread(_rebuild, place, chosen, progress, catalog)
 
 

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import apsw
 
 from refold.clock import Clock
-from refold.ledger.errors import LedgerFailing, LedgerForked
+from refold.ledger.errors import LedgerFailing, LedgerForked, LedgerMoved
 from refold.ledger.sqlite import erasing, schema
-from refold.ledger.sqlite.connection import connect, transaction, translated
+from refold.ledger.sqlite.connection import connect, identity, transaction, translated
 from refold.ledger.sqlite.incarnation import Incarnation
 from refold.ledger.sqlite.lockfile import LockFile, open_lock_file
 from refold.ledger.sqlite.reader import ReaderPool
@@ -50,6 +50,7 @@ class Access:
         self._pool = ReaderPool(self.path, lambda: connect(self.path, self._vfs, write=False))
         self._thread: ThreadPoolExecutor | None = None
         self._writing: apsw.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     def here(self) -> Access:
         """This object, once it is certain that what it holds belongs to this process and not to a forked parent."""
@@ -95,13 +96,16 @@ class Access:
 
     def writer(self) -> apsw.Connection:
         """The writing connection; whoever uses it has the turn. Raises SchemaOutdated and the like when it is first
-        opened.
+        opened, LedgerMoved when its file is no longer at its place.
         """
         if self._writing is None:
             connection = connect(self.path, self._vfs, write=True)
             schema.require_current(connection, self.path)
             erasing.finish(connection, self.path, self._lock, patience=0)  # What a process did not live to finish.
-            self._writing = connection
+            self._writing, self._file = connection, identity(self.path)
+        elif identity(self.path) != self._file:
+            # Commits would go into a file that nobody finds, and be acknowledged.
+            raise LedgerMoved(f"{self.path.name} was moved or replaced while it was open.", ledger=str(self.path))
         return self._writing
 
     def drop_writer(self) -> None:

@@ -17,6 +17,7 @@ from refold.ledger.errors import (
     LedgerDamaged,
     LedgerFailing,
     LedgerFull,
+    LedgerLinked,
     LedgerMissing,
     LedgerReadOnly,
     NetworkFileSystem,
@@ -174,8 +175,20 @@ def mounts() -> str:
 
 
 def must_exist(path: Path) -> None:
-    """Raises LedgerMissing when there is no file to open."""
+    """Raises LedgerMissing when there is no file to open, NotALedger for a folder, LedgerLinked."""
     if not path.exists():
         raise LedgerMissing(f"There is no ledger at {path}.", ledger=str(path))
     if path.is_dir():
         raise NotALedger(f"{path} is a folder, not a ledger.", ledger=str(path))
+    names = path.stat().st_nlink
+    if names > 1:
+        raise LedgerLinked(f"{path} is one of {names} names of the same file.", ledger=str(path), names=names)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What tells the file at a place from any other one there; None: there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -37,6 +37,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("commit.py", "INSERT OR REPLACE INTO snapshots VALUES"): PLACE,
     ("store.py", "INSERT INTO cursors VALUES"): PLACE,
     ("store.py", "INSERT INTO inbox VALUES"): PLACE,
+    ("store.py", "INSERT INTO cursors VALUES"): PLACE,
     ("store.py", "INSERT INTO secrets VALUES"): PLACE,
     ("heads.py", "SELECT coalesce(max(stream_no), 0) + 1 FROM stream_heads"): NUMBERS,
     ("incarnation.py", "SELECT number FROM incarnations WHERE NOT EXISTS (SELECT 1 FROM stream_heads"): OWNERS,

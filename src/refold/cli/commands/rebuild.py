@@ -10,8 +10,7 @@ from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
 from refold.cli.shapes import counted
-
-UNEQUAL = 5
+from refold.cli.statuses import UNEQUAL
 
 
 @command("rebuild")
@@ -44,10 +43,7 @@ def rebuild(cli: Cli, projection: str | None, swap: bool) -> int:
         "differences": [each._asdict() for each in found.differences],
         "swapped": swapped,
     }
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer)
+    cli.answer(answer, _print)
     return 0 if found.equal or swapped else UNEQUAL
 
 

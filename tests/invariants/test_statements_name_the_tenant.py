@@ -35,7 +35,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("commit.py", "INSERT INTO events VALUES"): PLACE,
     ("commit.py", "INSERT INTO blobs VALUES"): PLACE,
     ("commit.py", "INSERT OR REPLACE INTO snapshots VALUES"): PLACE,
-    ("store.py", "INSERT INTO cursors VALUES"): PLACE,
     ("store.py", "INSERT INTO inbox VALUES"): PLACE,
     ("store.py", "INSERT INTO cursors VALUES"): PLACE,
     ("store.py", "INSERT INTO secrets VALUES"): PLACE,

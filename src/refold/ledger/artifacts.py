@@ -18,7 +18,7 @@ from refold import seam
 from refold.errors import RefoldError
 from refold.events.catalog.steps import ArtifactStored
 from refold.events.content import unseal
-from refold.events.identity import BadName, Scope, Stream, checked_id
+from refold.events.identity import BadName, Scope, Stream, checked_id, storage_key
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
 from refold.ledger.durable import sync
@@ -154,9 +154,8 @@ def artifact_draft(
         stored, digest = writer.sealed(data)
         row = BlobRow(number, None, digest, stored, view_digest, view_bytes)
     else:
-        storage_key = f"{writer.scope.tenant}/{writer.scope.workspace}/{writer.stream.run_id}/{artifact_id}"
         salt = writer.salt()
-        files.write(storage_key, data)
+        files.write(storage_key(writer.scope, writer.stream.run_id, artifact_id), data)
         # The salt stays in the ledger: the file alone proves nothing, and erasing the row makes its digest unguessable.
         row = BlobRow(number, None, sha256(salt + data).digest(), salt, view_digest, view_bytes)
     writer.blob(row)

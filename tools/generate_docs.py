@@ -14,7 +14,7 @@ import msgspec
 
 import refold
 from refold.cli.commands import COMMANDS
-from refold.cli.main import EXIT_STATUSES
+from refold.cli.statuses import EXIT_STATUSES
 from refold.errors import RefoldError
 from refold.events.catalog import CATALOG, Facts, SourceRecord
 from refold.ledger.sqlite.schema import create_table

@@ -39,6 +39,13 @@ class Cli:
     def out(self) -> Output:
         return Output(as_json=self.as_json)
 
+    def answer(self, answer: dict[str, Any], tell: Callable[[Output, dict[str, Any]], None]) -> None:
+        """Gives a command's answer: as JSON where that was asked for, else as `tell` prints it for people."""
+        if self.as_json:
+            self.out.json(answer)
+        else:
+            tell(self.out, answer)
+
     @property
     def ledger_path(self) -> Path:
         """The ledger's file."""

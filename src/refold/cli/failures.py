@@ -10,13 +10,9 @@ from typing import Any
 
 import click
 
+from refold.cli.statuses import INTERRUPTED, PIPE_CLOSED
 from refold.cli.terminal import visible
 from refold.errors import RefoldError
-
-INTERRUPTED = 130
-"""Ctrl-C: 128 + SIGINT, as shells report it."""
-PIPE_CLOSED = 141
-"""Whoever read our output went away: 128 + SIGPIPE. Not 0, or `refold verify | head` could hide a broken proof."""
 
 
 class BadUsage(RefoldError):

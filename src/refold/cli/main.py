@@ -12,19 +12,8 @@ from refold._version import __version__
 from refold.cli import failures
 from refold.cli.commands import COMMANDS
 from refold.cli.context import Cli, shared_options
+from refold.cli.statuses import EXIT_STATUSES
 
-EXIT_STATUSES = {
-    0: "done; reading commands end so whatever the run's status",
-    1: "our fault, or the system's",
-    2: "bad input",
-    5: "unequal",
-    6: "refused, or in conflict with what is there",
-    7: "the proof is broken",
-    8: "the import is incomplete",
-    failures.INTERRUPTED: "interrupted (Ctrl-C)",
-    failures.PIPE_CLOSED: "whoever read the output went away",
-}
-"""What a command's exit status says."""
 _EPILOG = "\b\nExit status\n" + "\n".join(f"  {status:<3}  {meaning}" for status, meaning in EXIT_STATUSES.items())
 _COMPLETE = "_REFOLD_COMPLETE"
 

@@ -1,4 +1,4 @@
-"""Small conversions that several commands share: times for people and programs, page tokens, seqs."""
+"""Small conversions that several commands share: times, sums and doubts in words, page tokens."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ def duration(milliseconds: float | None) -> str:
 def counted(count: int, what: str) -> str:
     """A number and what it counts."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def money(charges: dict[str, str], unpriced: int) -> str:
+    """Charges for people: every currency by itself, and what has no known price said as such."""
+    parts = [f"{amount} {currency}" for currency, amount in charges.items()]
+    if unpriced:
+        parts.append(f"{unpriced} unpriced")
+    return ", ".join(parts) or "-"
+
+
+def doubt_sentence(count: int) -> str:
+    """What a doubt means, said so that nobody takes it for a failure or a success."""
+    if count == 1:
+        return "1 call was sent and has no recorded answer: we do not know whether it happened."
+    return f"{count} calls were sent and have no recorded answer: we do not know whether they happened."
 
 
 def page_token(position: str) -> str:

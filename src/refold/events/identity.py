@@ -131,6 +131,16 @@ def checked_id(text: str) -> str:
     return text
 
 
+def run_folder(scope: Scope, run_id: str) -> str:
+    """Where the files of a run's artifacts are, below the ledger's folder of them."""
+    return f"{scope.tenant}/{scope.workspace}/{run_id}"
+
+
+def storage_key(scope: Scope, run_id: str, artifact_id: str) -> str:
+    """Where an artifact's file is, below the ledger's folder of them; unique in a ledger."""
+    return f"{run_folder(scope, run_id)}/{artifact_id}"
+
+
 def _run_ulid(run_id: str) -> bytes:
     if not run_id.startswith("run_"):
         raise BadName(f"{run_id!r} is not the id of a run: those begin with run_.", run_id=run_id)

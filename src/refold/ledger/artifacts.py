@@ -18,7 +18,7 @@ from refold import seam
 from refold.errors import RefoldError
 from refold.events.catalog.steps import ArtifactStored
 from refold.events.content import unseal
-from refold.events.identity import BadName, Scope, Stream, checked_id
+from refold.events.identity import BadName, Scope, Stream, checked_id, storage_key
 from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft
 from refold.ledger.durable import sync
@@ -124,16 +124,6 @@ def is_storage_key(key: str) -> bool:
         return False
 
 
-def is_storage_key(key: str) -> bool:
-    """Whether a text is the place of an artifact's file: `tenant/workspace/run/artifact`, each a checked name."""
-    try:
-        tenant, workspace, run_id, artifact_id = key.split("/")
-        Scope(tenant, workspace).checked()
-        return Stream.run(run_id).run_id == run_id and checked_id(artifact_id) == artifact_id
-    except (ValueError, BadName):
-        return False
-
-
 class StoredArtifact(NamedTuple):
     """What an event says of the artifact that holds its result."""
 
@@ -164,9 +154,8 @@ def artifact_draft(
         stored, digest = writer.sealed(data)
         row = BlobRow(number, None, digest, stored, view_digest, view_bytes)
     else:
-        storage_key = f"{writer.scope.tenant}/{writer.scope.workspace}/{writer.stream.run_id}/{artifact_id}"
         salt = writer.salt()
-        files.write(storage_key, data)
+        files.write(storage_key(writer.scope, writer.stream.run_id, artifact_id), data)
         # The salt stays in the ledger: the file alone proves nothing, and erasing the row makes its digest unguessable.
         row = BlobRow(number, None, sha256(salt + data).digest(), salt, view_digest, view_bytes)
     writer.blob(row)

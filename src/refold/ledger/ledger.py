@@ -25,6 +25,7 @@ from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import BeyondHead, CaptureModeUnavailable, KeyConflict, RunNotFound, StreamOwned
 from refold.ledger.group import GroupCommit
+from refold.ledger.lookups import each_event, run_head
 from refold.ledger.port import LEASE, InboxItem, Reader, Store
 from refold.ledger.writer import StreamWriter
 from refold.projections import FoldState, new_state
@@ -220,10 +221,7 @@ class ScopedLedger:
     async def run_head(self, run_id: str) -> Head:
         """Where a run stands. Raises RunNotFound."""
         async with self.reader() as reader:
-            found = await reader.head(Stream.run(run_id))
-        if found is None:
-            raise RunNotFound(f"There is no run {run_id} in scope {self.scope}.", run_id=run_id, scope=str(self.scope))
-        return found.head
+            return (await run_head(reader, run_id)).head
 
     async def resolve_run(self, prefix: str) -> str:
         """The run whose id begins with `prefix`. Raises RunNotFound when none or several do.
@@ -260,10 +258,8 @@ class ScopedLedger:
     async def read(self, stream: Stream, after: int = 0, upto: int | None = None) -> AsyncIterator[Event]:
         """The events of a stream in order: the one road for evidence, catch-up, state and export."""
         async with self.reader() as reader:
-            while page := await reader.events(stream, after, upto):
-                for event in page:
-                    yield event
-                after = page[-1].seq
+            async for event in each_event(reader, stream, after, upto):
+                yield event
 
     async def follow(self, stream: Stream, after: int = 0) -> AsyncIterator[Event]:
         """The events after a position, then each further one as it is committed, until the stream is closed.

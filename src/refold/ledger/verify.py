@@ -19,7 +19,7 @@ from refold.errors import RefoldError
 from refold.events.catalog.run import TERMINAL
 from refold.events.content import PLAIN, PREFIX, SALT_SIZE, PartList, decode_content, unseal
 from refold.events.envelope import FORMAT, GENESIS, HEADER, NO_DIGEST, NO_TIME, Chain, EventRow
-from refold.events.identity import Stream, keyed_digest, scope_digest
+from refold.events.identity import Stream, keyed_digest, scope_digest, storage_key
 from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.blobs import leaf
 from refold.ledger.port import BlobRow, Reader, StreamHead
@@ -333,8 +333,7 @@ class _BlobProof:
     def _check_file(self, seq: int, artifact: str, number: int) -> None:
         assert self._files is not None
         salt, digest = self._in_files[number]
-        scope = self._reader.scope
-        path = self._files.path(f"{scope.tenant}/{scope.workspace}/{self._stream.run_id}/{artifact}")
+        path = self._files.path(storage_key(self._reader.scope, self._stream.run_id, artifact))
         hasher = sha256(salt)
         try:
             with path.open("rb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refold.events.envelope import Event
+from refold.events.identity import storage_key
 from refold.projections.fold import FoldState, named, on
 from refold.projections.rows import ApprovalRow, ArtifactRow, AuditRow, CostRow, DecisionRow, FeedbackRow
 
@@ -46,7 +47,6 @@ def cost(state: FoldState, event: Event) -> None:
 @on("artifact.stored")
 def artifact(state: FoldState, event: Event) -> None:
     facts = event.facts
-    scope = state.ref.scope
     state.put(
         ArtifactRow(
             artifact_id=facts.artifact_id,
@@ -58,7 +58,7 @@ def artifact(state: FoldState, event: Event) -> None:
             size_bytes=facts.size_bytes,
             store=facts.store,
             blob=facts.blob,
-            storage_key=f"{scope.tenant}/{scope.workspace}/{state.run_id}/{facts.artifact_id}",
+            storage_key=storage_key(state.ref.scope, state.run_id, facts.artifact_id),
             step_id=facts.step_id,
             tool_call_id=facts.tool_call_id,
             sha256=event.view.ref,
@@ -142,6 +142,9 @@ _SUBJECT_AND_OUTCOME = {
     "access.read": ("run_id", "what"),
     "access.exported": ("run_id", "what"),
 }
+
+AUDITED = frozenset(_SUBJECT_AND_OUTCOME)
+"""The types of events that somebody must answer for: each makes a row of `audit`."""
 
 
 @on(*_SUBJECT_AND_OUTCOME)

@@ -6,7 +6,7 @@ UTC, durations milliseconds, money decimal strings. A struct's `TABLE` says how 
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,10 @@ class Row(msgspec.Struct, gc=False):
     """Base of the row structs."""
 
     TABLE: ClassVar[Table]
+
+    def identity(self) -> tuple[Any, ...]:
+        """The values of its table's key: which row of a scope it is."""
+        return tuple(getattr(self, name) for name in self.TABLE.key)
 
 
 class RunRow(Row):

@@ -15,8 +15,8 @@ import msgspec
 
 from refold.errors import RefoldError
 from refold.events.identity import Stream
-from refold.ledger.errors import RunNotFound
 from refold.ledger.ledger import ScopedLedger
+from refold.ledger.lookups import run_head
 from refold.ledger.port import Reader, StreamHead
 from refold.projections import Row
 from refold.projections.rows import (
@@ -72,11 +72,7 @@ async def evidence_pieces(scope: ScopedLedger, run_id: str) -> AsyncIterator[byt
     """The bundle's JSON in pieces, keys in a fixed order, one element of a list a line."""
     async with scope.reader() as reader:
         stream, annex = Stream.run(run_id), Stream.annex(run_id)
-        head = await reader.head(stream)
-        if head is None:
-            raise RunNotFound(
-                f"There is no run {run_id} in scope {scope.scope}.", run_id=run_id, scope=str(scope.scope)
-            )
+        head = await run_head(reader, run_id)
         of_run = {"run_id": run_id}
         rows = await reader.rows(RunRow, of_run)
         yield b'{"replay":' + to_json(EVIDENCE.answer())

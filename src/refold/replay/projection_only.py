@@ -78,7 +78,7 @@ async def _fold(reader: Reader, stream: Stream, tables: Tables, touches: dict[st
     while page := await reader.folding(stream, state.open.seq):
         fold(state, page)
         for row in state.take():
-            tables[type(row)][_key(row)] = row
+            tables[type(row)][row.identity()] = row
         for event in page:
             if event.type in INTENT_EVENTS:
                 touches[event.facts.intent_id].append((event, stream))
@@ -99,8 +99,8 @@ async def _intents(
             continue
         for event, stream in events:
             row = intents.apply(event, str(stream), stream.run_id)
-        folded[_key(row)] = row
-        found.update({_key(each): each for each in stored})
+        folded[row.identity()] = row
+        found.update({each.identity(): each for each in stored})
     return found
 
 
@@ -108,11 +108,7 @@ async def _stored(reader: Reader, table: type[Row], run_id: str) -> dict[Key, Ro
     owners: list[dict[str, Any]] = [{"run_id": run_id}]
     if table is AuditRow:  # Other streams may speak about the run; its own two are what was folded.
         owners = [{"stream": str(stream)} for stream in (Stream.run(run_id), Stream.annex(run_id))]
-    return {_key(row): row for owner in owners async for row in reader.each(table, owner)}
-
-
-def _key(row: Row) -> Key:
-    return tuple(getattr(row, name) for name in row.TABLE.key)
+    return {row.identity(): row for owner in owners async for row in reader.each(table, owner)}
 
 
 def _divergence(table: type[Row], stored: Row | None, folded: Row | None) -> Divergence:

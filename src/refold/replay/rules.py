@@ -116,7 +116,7 @@ async def audit_record(case: Case) -> Verdict:
     for stream in (case.stream, Stream.annex(case.run_id)):
         async for row in case.reader.each(AuditRow, {"stream": str(stream)}):
             there.add((row.stream, row.seq))
-    missing = [Stream.parse(stream).event_id(seq) for stream, seq, _ in found.audited if (stream, seq) not in there]
+    missing = [stream.event_id(seq) for stream, seq in found.audited if (str(stream), seq) not in there]
     missing += sorted(found.governed - found.accounted)
     if missing:
         return Verdict(

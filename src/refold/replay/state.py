@@ -7,9 +7,10 @@ from typing import Any
 
 from refold.events.envelope import GENESIS
 from refold.events.identity import Stream
-from refold.ledger.errors import BeyondHead, RunNotFound
+from refold.ledger.errors import BeyondHead
 from refold.ledger.ledger import ScopedLedger
-from refold.ledger.port import Reader, StreamHead
+from refold.ledger.lookups import run_head
+from refold.ledger.port import Reader
 from refold.projections import Row, fold, new_state
 from refold.projections.rows import (
     ApprovalRow,
@@ -36,7 +37,7 @@ async def state_now(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
     Raises RunNotFound.
     """
     async with scope.reader() as reader:
-        head = await _head(reader, scope, run_id)
+        head = await run_head(reader, run_id)
         of_run = {"run_id": run_id}
         runs: list[Row] = [*await reader.rows(RunRow, of_run)]
         tables = {table: [row async for row in reader.each(table, of_run, ("seq",))] for _, table in _LISTED}
@@ -51,12 +52,12 @@ async def state_at(scope: ScopedLedger, run_id: str, seq: int) -> dict[str, Any]
     Raises RunNotFound, BeyondHead, UnknownEvent, and BrokenFold when the events do not make a whole.
     """
     async with scope.reader() as reader:
-        head = await _head(reader, scope, run_id)
+        head = await run_head(reader, run_id)
         if not 0 <= seq <= head.head.seq:
             raise BeyondHead(
                 f"Run {run_id} stands at seq {head.head.seq} and has no seq {seq}.", run_id=run_id, seq=seq
             )
-        rows = await fold_stream(reader, Stream.run(run_id), seq)
+        rows = await _fold(reader, Stream.run(run_id), seq)
         last = await reader.raw_events(Stream.run(run_id), seq - 1, seq) if seq else []
     tables: dict[type[Row], list[Row]] = defaultdict(list)
     for row in rows:
@@ -64,7 +65,7 @@ async def state_at(scope: ScopedLedger, run_id: str, seq: int) -> dict[str, Any]
     return _shown(tables, seq, last[0].hash if last else GENESIS)
 
 
-async def fold_stream(reader: Reader, stream: Stream, upto: int | None = None) -> list[Row]:
+async def _fold(reader: Reader, stream: Stream, upto: int | None = None) -> list[Row]:
     """Every row that the events up to a seq make, in the order of their making. Intents, which have a fold of their
     own, are not among them.
     """
@@ -73,15 +74,8 @@ async def fold_stream(reader: Reader, stream: Stream, upto: int | None = None) -
     while page := await reader.folding(stream, state.open.seq, upto):
         fold(state, page)
         for row in state.take():
-            rows[type(row), *(getattr(row, name) for name in row.TABLE.key)] = row
+            rows[type(row), *row.identity()] = row
     return list(rows.values())
-
-
-async def _head(reader: Reader, scope: ScopedLedger, run_id: str) -> StreamHead:
-    head = await reader.head(Stream.run(run_id))
-    if head is None:
-        raise RunNotFound(f"There is no run {run_id} in scope {scope.scope}.", run_id=run_id, scope=str(scope.scope))
-    return head
 
 
 def _shown(tables: dict[type[Row], list[Any]], seq: int, hash_: bytes) -> dict[str, Any]:

@@ -12,24 +12,12 @@ from typing import Any
 
 from refold.events.envelope import Event
 from refold.events.identity import Stream
+from refold.ledger.lookups import each_event
 from refold.ledger.port import Reader
+from refold.projections.records import AUDITED
 
 _PAGE = 64
 
-AUDITED = frozenset(
-    {
-        "policy.decided",
-        "approval.requested",
-        "approval.decided",
-        "approval.expired",
-        "tool.refused",
-        "tool.resolved",
-        "run.canceled",
-        "content.erased",
-        "incident.raised",
-    }
-)
-"""Types of events that somebody must answer for, in the streams of a run."""
 _GOVERNED = frozenset({"idempotent", "unsafe"})
 
 
@@ -42,7 +30,6 @@ class Survey:
         self.actor: str | None = None
         self.captured = 0
         self.secrets: dict[str, int] = {}
-        self.erased = 0
         self.unreadable: list[str] = []
         """Inputs, requests, answers and receipts whose content is not there."""
         self.has_input = False
@@ -58,12 +45,11 @@ class Survey:
         self.accounted: set[str] = set()
         """Calls that a policy, an approval or a refusal is on record for."""
         self.unanswered: set[str] = set()
-        self.doubted: set[str] = set()
         self.metered: Counter[str] = Counter()
         """By step: attempts that ended, less cost entries; what is left has no cost."""
         self.ended_attempts = 0
         self.cost_entries = 0
-        self.audited: list[tuple[str, int, str]] = []
+        self.audited: list[tuple[Stream, int]] = []
         self.retrievals: dict[str, int] = {}
 
     def add(self, event: Event, stream: Stream) -> None:
@@ -74,12 +60,10 @@ class Survey:
             self.gap = stream.event_id(self.events)
         if row.content_digest is not None:
             self.captured += 1
-        if event.erased:
-            self.erased += 1
         if facts.secrets:
             self.secrets[where] = facts.secrets
         if event.type in AUDITED:
-            self.audited.append((str(stream), event.seq, event.type))
+            self.audited.append((stream, event.seq))
         handler = _HANDLERS.get(event.type)
         if handler is not None:
             handler(self, event, where)
@@ -139,20 +123,14 @@ def _asked(found: Survey, event: Event, where: str) -> None:
 def _answered(found: Survey, event: Event, where: str) -> None:
     facts = event.facts
     found.unanswered.discard(facts.tool_call_id)
-    found.doubted.discard(facts.tool_call_id)
     # What failed may have nothing but its error code to say; what was answered has a result.
     if facts.artifact_id is None and (event.type == "tool.answered" or event.stored.content_digest is not None):
         found.need(event, where)
 
 
-def _doubted(found: Survey, event: Event, _where: str) -> None:
-    found.doubted.add(event.facts.tool_call_id)
-
-
 def _resolved(found: Survey, event: Event, _where: str) -> None:
     call = event.facts.tool_call_id
     found.accounted.add(call)
-    found.doubted.discard(call)
     if event.facts.resolution != "resend":
         found.unanswered.discard(call)
 
@@ -195,7 +173,6 @@ _HANDLERS: dict[str, Any] = {
     "tool.dispatched": _asked,
     "tool.answered": _answered,
     "tool.failed": _answered,
-    "tool.doubted": _doubted,
     "tool.resolved": _resolved,
     "tool.refused": _refused,
     "policy.decided": _policy,
@@ -211,9 +188,6 @@ async def survey(reader: Reader, run_id: str) -> Survey:
     """
     found = Survey()
     for stream in (Stream.run(run_id), Stream.annex(run_id)):
-        after = 0
-        while page := await reader.events(stream, after, limit=_PAGE):
-            for event in page:
-                found.add(event, stream)
-            after = page[-1].seq
+        async for event in each_event(reader, stream, page=_PAGE):
+            found.add(event, stream)
     return found

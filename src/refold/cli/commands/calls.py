@@ -8,7 +8,7 @@ import click
 
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output, status_cell
-from refold.cli.shapes import clock, page_position, page_token
+from refold.cli.shapes import clock, doubt_sentence, page_position, page_token
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ def tool_calls(cli: Cli, status: str | None, run: str | None, limit: int, token:
         return {"tool_calls": found, "next": page_token(listed[limit - 1]) if len(listed) > limit else None}
 
     answer = cli.on_scope(work)
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer, cli.settings.scope.value)
+    cli.answer(answer, lambda out, answer: _print(out, answer, cli.settings.scope.value))
 
 
 def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
@@ -85,10 +82,3 @@ def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
         out.line(Cell(doubt_sentence(len(doubts)), "doubt"))
     if answer["next"] is not None:
         out.line(f"More: --next {answer['next']}")
-
-
-def doubt_sentence(count: int) -> str:
-    """What a doubt means, said so that nobody takes it for a failure or a success."""
-    if count == 1:
-        return "1 call was sent and has no recorded answer: we do not know whether it happened."
-    return f"{count} calls were sent and have no recorded answer: we do not know whether they happened."

@@ -19,9 +19,9 @@ import click
 
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
+from refold.cli.statuses import PROOF_BROKEN
 from refold.errors import RefoldError
 
-PROOF_BROKEN = 7
 _SECRET = "sk-"
 
 

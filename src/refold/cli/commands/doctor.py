@@ -11,11 +11,10 @@ from refold._version import __version__
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.shapes import counted
+from refold.cli.statuses import NOT_OK
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import Ledger
-
-NOT_OK = 1
 
 
 @command("doctor")
@@ -39,10 +38,7 @@ def doctor(cli: Cli, collect_orphans: bool) -> int:
     answer: dict[str, Any] = {"ok": all(check["ok"] for check in checks), "checks": checks}
     if removed is not None:
         answer["removed"] = removed
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer)
+    cli.answer(answer, _print)
     return 0 if answer["ok"] else NOT_OK
 
 

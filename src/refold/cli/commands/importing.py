@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli.commands.calls import doubt_sentence
-from refold.cli.commands.runs import money
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
-from refold.cli.shapes import counted
+from refold.cli.shapes import counted, doubt_sentence, money
+from refold.cli.statuses import INCOMPLETE
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
     from refold.interop.importers.report import Progress as Done
     from refold.interop.importers.report import Report
     from refold.ledger.ledger import ScopedLedger
-
-INCOMPLETE = 8
 
 
 def _formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -53,10 +50,7 @@ def import_(cli: Cli, format: str, paths: tuple[Path, ...]) -> int:
             return await import_paths(scope, format, list(paths), lambda done: progress(_done(done)))
 
     report = cli.on_scope(work, create=True)
-    if cli.as_json:
-        cli.out.json(report.as_dict())
-    else:
-        _print(cli.out, report.as_dict(), format)
+    cli.answer(report.as_dict(), lambda out, answer: _print(out, answer, format))
     return 0 if report.complete else INCOMPLETE
 
 

@@ -10,12 +10,11 @@ from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
 from refold.cli.shapes import counted
+from refold.cli.statuses import PROOF_BROKEN
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import Ledger
     from refold.ledger.proof import Proof
-
-BROKEN = 7
 
 
 @command("verify")
@@ -54,11 +53,8 @@ def verify(cli: Cli, run: str | None, everything: bool, workers: int) -> int:
 
     proof = cli.on_ledger(work)
     answer = {**proof._asdict(), "ok": proof.ok, "first_bad": proof.first_bad and proof.first_bad._asdict()}
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer)
-    return 0 if proof.ok else BROKEN
+    cli.answer(answer, _print)
+    return 0 if proof.ok else PROOF_BROKEN
 
 
 _ID_LENGTH = len("run_") + 26

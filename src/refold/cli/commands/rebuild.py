@@ -10,19 +10,18 @@ from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.progress import Progress
 from refold.cli.shapes import counted
+from refold.cli.statuses import PROOF_BROKEN, UNEQUAL
 from refold.errors import RefoldError
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import Ledger
-
-UNEQUAL = 5
 
 
 class ProofBroken(RefoldError):
     """The events are not what was committed, so tables made of them would be wrong too. Nothing was written."""
 
     code = "proof_broken"
-    exit_status = 7
+    exit_status = PROOF_BROKEN
     remedy = "Run `refold verify --all`, keep the file, and restore the latest backup that verifies."
 
 
@@ -58,10 +57,7 @@ def rebuild(cli: Cli, projection: str | None, swap: bool) -> int:
         "differences": [each._asdict() for each in found.differences],
         "swapped": swapped,
     }
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer)
+    cli.answer(answer, _print)
     return 0 if found.equal or swapped else UNEQUAL
 
 

@@ -9,13 +9,13 @@ import click
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output
 from refold.cli.shapes import counted
+from refold.cli.statuses import UNEQUAL
 from refold.errors import RefoldError
 
 if TYPE_CHECKING:
     from refold.events.envelope import Head
     from refold.ledger.ledger import ScopedLedger
 
-UNEQUAL = 5
 _AVAILABLE = "projection-only"
 _COMMANDS = {"evidence": "refold evidence RUN", "catch-up": "refold events RUN --after SEQ"}
 """Kinds that are commands of their own."""
@@ -87,10 +87,7 @@ def replay(cli: Cli, run: str, mode: str, dry_run: bool) -> int:
         }
 
     answer = cli.on_scope(work)
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer)
+    cli.answer(answer, _print)
     return UNEQUAL if answer["result"] == "diverged" else 0
 
 

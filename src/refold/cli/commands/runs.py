@@ -8,11 +8,13 @@ import click
 
 from refold.cli.context import ACTOR, Cli, command, shared_options
 from refold.cli.output import Cell, Output, status_cell
-from refold.cli.shapes import clock, page_position, page_token
+from refold.cli.shapes import clock, money, page_position, page_token
 from refold.errors import RefoldError
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import ScopedLedger
+    from refold.projections.rows import RunRow
+    from refold.replay.money import Charges
 
 
 class CancelInDoubt(RefoldError):
@@ -90,13 +92,10 @@ def runs(
         return {"runs": found, "next": page_token(page[-1].run_id) if len(listed) > limit else None}
 
     answer = cli.on_scope(work)
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer, cli.settings.scope.value)
+    cli.answer(answer, lambda out, answer: _print(out, answer, cli.settings.scope.value))
 
 
-def _listed(row: Any, head_seq: int, charges: Any) -> dict[str, Any]:
+def _listed(row: RunRow, head_seq: int, charges: Charges) -> dict[str, Any]:
     from refold.replay.present import row_json
 
     shown = row_json(row)
@@ -130,14 +129,6 @@ def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
     )
     if answer["next"] is not None:
         out.line(f"More: --next {answer['next']}")
-
-
-def money(charges: dict[str, str], unpriced: int) -> str:
-    """Charges for people: every currency by itself, and what has no known price said as such."""
-    parts = [f"{amount} {currency}" for currency, amount in charges.items()]
-    if unpriced:
-        parts.append(f"{unpriced} unpriced")
-    return ", ".join(parts) or "-"
 
 
 @command("cancel")

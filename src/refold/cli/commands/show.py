@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli.commands.calls import doubt_sentence
-from refold.cli.commands.runs import money
 from refold.cli.context import Cli, command
 from refold.cli.output import Cell, Output, status_cell
-from refold.cli.shapes import clock, counted, duration
+from refold.cli.shapes import clock, counted, doubt_sentence, duration, money
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
@@ -53,10 +51,7 @@ def show(cli: Cli, run: str, at: int | None, steps: int) -> None:
         return {**state, "erased": head is not None and head.erased}
 
     answer = cli.on_scope(work)
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        _print(cli.out, answer, steps, at)
+    cli.answer(answer, lambda out, answer: _print(out, answer, steps, at))
 
 
 def _print(out: Output, answer: dict[str, Any], steps: int, at: int | None) -> None:

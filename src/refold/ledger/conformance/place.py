@@ -185,8 +185,7 @@ def _folded(scope: ScopedLedger, stream: Stream, events: list[Event]) -> dict[ty
     folded: dict[type[Row], dict[tuple[Any, ...], Row]] = {}
     for row in state.take():
         if not isinstance(row, IntentRow):  # Other streams may have touched it since.
-            key = tuple(getattr(row, name) for name in row.TABLE.key)
-            folded.setdefault(type(row), {})[key] = row
+            folded.setdefault(type(row), {})[row.identity()] = row
     return folded
 
 

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import apsw
 
 from refold.events.catalog.governance import ContentErased
-from refold.events.identity import Stream
+from refold.events.identity import Stream, run_folder
 from refold.ledger.drafts import Draft
-from refold.ledger.errors import NotClosed, RunNotFound
+from refold.ledger.errors import NotClosed
 from refold.ledger.ledger import ScopedLedger
+from refold.ledger.lookups import no_run
 from refold.ledger.port import Committed, Lost, StreamBatch
 from refold.ledger.sqlite import commit, erasing, heads
 from refold.ledger.sqlite.access import Access
@@ -52,16 +53,16 @@ async def erase_run(scope: ScopedLedger, run_id: str, basis: str, actor: str) ->
     Raises RunNotFound, NotClosed, StreamOwned (somebody writes to the annex), and then nothing was erased. Calling it
     again finishes what was interrupted, and erases what the annex took in since.
     """
-    run, streams = _streams(scope, run_id)
+    run, streams = await _streams(scope, run_id)
     if not run.closed:
         raise NotClosed(f"Run {run_id} has not ended; its content may still be needed.", run_id=run_id)
     access = sqlite_store(scope.ledger.store).access
     if run.erased and not any(_content(scope, streams)):
         return Erasure(0, 0, 0, True, await _finish(access))
     async with await scope.writer(Stream.annex(run_id)) as writer:
-        run, streams = _streams(scope, run_id)
+        run, streams = await _streams(scope, run_id)
         found = _content(scope, streams)
-        files = scope.ledger.files.count(f"{scope.scope.tenant}/{scope.scope.workspace}/{run_id}")
+        files = scope.ledger.files.count(run_folder(scope.scope, run_id))
         facts = ContentErased(events=found.events, blobs=found.blobs, files=files)
         writer.append(Draft(facts, content={"basis": basis}, input=basis, actor=actor))
         # Taken here and not by the group's commit: the event and what it says are one transaction.
@@ -76,16 +77,12 @@ async def erase_run(scope: ScopedLedger, run_id: str, basis: str, actor: str) ->
     return Erasure(*found, files, False, await _finish(access))
 
 
-def _streams(scope: ScopedLedger, run_id: str) -> tuple[HeadRow, list[HeadRow]]:
-    reader = sqlite_reader(scope)
-    reader.open()
-    try:
+async def _streams(scope: ScopedLedger, run_id: str) -> tuple[HeadRow, list[HeadRow]]:
+    async with sqlite_reader(scope) as reader:
         run = reader.head_row(Stream.run(run_id))
         annex = reader.head_row(Stream.annex(run_id))
-    finally:
-        reader.close()
     if run is None:
-        raise RunNotFound(f"There is no run {run_id} in scope {scope.scope}.", run_id=run_id, scope=str(scope.scope))
+        raise no_run(scope.scope, run_id)
     return run, [run] if annex is None else [run, annex]
 
 

@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from refold.events.catalog import Catalog
-from refold.events.identity import Stream
+from refold.events.identity import Stream, run_folder
 from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.sqlite import heads
 from refold.ledger.sqlite.commit import write_rows
@@ -98,7 +98,7 @@ def finish(connection: apsw.Connection, path: Path, lock: LockFile, patience: in
             connection.execute(f"DROP TABLE {name}")
         files = ArtifactFiles.beside(path)
         for head in runs:
-            files.delete_run("/".join((*scope_of(head), Stream.parse(head.stream).run_id)))
+            files.delete_run(run_folder(scope_of(head), Stream.parse(head.stream).run_id))
         why = scrub(connection, patience)
     except OSError as error:
         why = f"an artifact's file cannot be removed: {error}"

@@ -13,7 +13,10 @@ from refold.ledger.conformance import CHECKS, Check, run_conformance
 from refold.ledger.ledger import Ledger
 from refold.ledger.port import Committed, Lost, Outcome, StreamBatch
 from refold.ledger.sqlite.store import SqliteStore
+from tests.ledger.memory import fast
 from tests.ledger.places import SqlitePlace
+
+__all__ = ["fast"]
 
 
 @pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in CHECKS])
@@ -36,8 +39,8 @@ class _PlaceOfTheLiar(SqlitePlace):
         return Ledger(liar, ledger.path, self.clock, ledger.ids, ledger.redactor)
 
 
-def test_the_suite_reports_what_an_adapter_does_wrong(tmp_path: Path) -> None:
-    folders = (tmp_path / str(number) for number in itertools.count())
+def test_the_suite_reports_what_an_adapter_does_wrong(fast: Path) -> None:
+    folders = (fast / str(number) for number in itertools.count())
 
     def new_place() -> SqlitePlace:
         folder = next(folders)

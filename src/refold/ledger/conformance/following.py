@@ -61,11 +61,8 @@ async def check_a_thousand_events_of_one_moment_are_told_apart(place: Place) -> 
         whole = [event.row for event in await all_events(scope, writer.stream)]
         async with scope.reader() as reader:
             for after in range(1, 1001):
-                same(
-                    await reader.raw_events(writer.stream, after, limit=2000),
-                    whole[after:],
-                    f"events after {after}",
-                )
+                some = await reader.raw_events(writer.stream, after, limit=20)
+                same(some, whole[after : after + 20], f"events after {after}")
 
 
 async def check_every_reader_hears_of_every_commit_of_another_process(place: Place) -> None:

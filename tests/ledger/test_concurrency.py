@@ -89,7 +89,7 @@ def test_a_wait_is_bounded_by_a_few_of_the_others_turns(tmp_path: Path) -> None:
     print(f"turns of others within one wait: {sorted(Counter(waits).items())}")
     # One wait lets everybody before you go first, and those who were on their way. The few beyond are processes that
     # the machine did not run between reading the log and queueing.
-    assert sum(wait > 2 * PROCESSES for wait in waits) <= len(waits) // 20
+    assert sum(wait > 2 * PROCESSES for wait in waits) <= len(waits) // 50
 
 
 def _measured_waits(path: Path) -> list[int]:

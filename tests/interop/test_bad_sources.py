@@ -137,3 +137,11 @@ def test_a_record_of_ten_megabytes_goes_in_whole(tmp_path: Path) -> None:
     assert run.errors == []
     (value,) = told_of(tmp_path, run.run_id)[-1][5][1]["value"]
     assert json.loads(value)["content"][0]["text"] == words
+
+
+def test_a_secret_in_a_name_that_means_nothing_is_not_reported(tmp_path: Path) -> None:
+    secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+    strange = {"type": f"note-{secret}", "id": "9", "parentId": "2"}
+    report = imported(tmp_path, write(tmp_path / "s.jsonl", [*BEFORE, strange]))
+    assert [each["name"] for each in report.unknown] == ["note-[redacted:github]"]
+    assert secret not in json.dumps(report.as_dict())

@@ -154,7 +154,9 @@ class Reader(Protocol):
     async def raw_events(
         self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000
     ) -> list[EventRow]:
-        """Events with after < seq <= upto, in order, as they are stored."""
+        """Events with after < seq <= upto, in order, as they are stored: at most `limit`, and fewer, but not none, when
+        they are large. So are the pages of the next two, and those of blobs.
+        """
         ...
 
     async def proving(self, stream: Stream, after: int = 0, limit: int = 1000) -> Sequence[tuple[Any, ...]]:

@@ -54,7 +54,7 @@ async def import_paths(
             f"There is no importer for {format_!r}; there are {known}.", format=format_, known=sorted(FORMATS)
         )
     files = [_readable(Path(path)) for path in paths]
-    report = Report(chosen.not_told)
+    report = Report(scope.ledger.redactor, chosen.not_told)
     written = 0
     for path in files:
         total = path.stat().st_size

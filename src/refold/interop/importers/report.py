@@ -13,6 +13,8 @@ from refold.errors import RefoldError
 from refold.events.catalog import Facts
 from refold.events.catalog.inference import CostRecorded, InferenceRequested
 from refold.events.catalog.tool import ToolAnswered, ToolDispatched, ToolFailed
+from refold.events.redaction import Redactor
+from refold.ledger.drafts import view_text
 
 _SUMS = Context(prec=400)
 """Wide enough that adding amounts never rounds: see `amounts.amount`, which bounds what an amount may be."""
@@ -121,15 +123,18 @@ class RunReport(msgspec.Struct):
 class Report:
     """The result of `import_paths`."""
 
-    def __init__(self, not_told: tuple[str, ...] = ()) -> None:
+    def __init__(self, redactor: Redactor, not_told: tuple[str, ...] = ()) -> None:
+        self._redactor = redactor
         self.runs: list[RunReport] = []
         self.not_told = not_told
         """What sources of this format cannot tell, in sentences."""
         self._unknown: Counter[tuple[str, str, str]] = Counter()
 
     def saw_unknown(self, source: str, what: str, name: str) -> None:
-        """Notes something that was kept as it is because this importer gives it no meaning."""
-        key = (source, what, name[:100])
+        """Notes something that was kept as it is because this importer gives it no meaning. Its name is the file's, and
+        is shown like everything else that files say.
+        """
+        key = (source, what, view_text(self._redactor, name)[0])
         if key not in self._unknown and len(self._unknown) >= _MOST_NAMES:
             key = (source, what, "(others)")
         self._unknown[key] += 1

@@ -32,6 +32,17 @@ _WHOLE = (
 FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
 _FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
 _AT_ONCE = 256
+_BLOBS = (
+    "SELECT number, lookup, digest, bytes, view_digest, view FROM blobs "
+    "WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
+)
+_LARGE = {
+    _WHOLE: (EventRow._fields.index("content"), EventRow._fields.index("view")),
+    _BLOBS: (BlobRow._fields.index("stored"), BlobRow._fields.index("view")),
+}
+"""What may be of any size in a statement's rows."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Bytes after which a page ends before its limit: a thousand events may be a gigabyte."""
 
 
 class SqliteReader:
@@ -120,7 +131,10 @@ class SqliteReader:
         first = base | min(max(after, 0), SEQ_LIMIT)
         last = base | (SEQ_LIMIT if upto is None else min(max(upto, 0), SEQ_LIMIT))
         with translated(self._pool.path):
-            return query(self.connection, sql, (first, last, *self.scope, limit))
+            values = (first, last, *self.scope, limit)
+            if sql not in _LARGE:
+                return query(self.connection, sql, values)
+            return _page(self.connection.execute(sql, values), _LARGE[sql])
 
     async def raw_events(
         self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000
@@ -141,11 +155,7 @@ class SqliteReader:
         return found[0] if found and found[0].number == number else None
 
     async def blobs(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[BlobRow]:
-        sql = (
-            "SELECT number, lookup, digest, bytes, view_digest, view FROM blobs "
-            "WHERE id > ? AND id <= ? AND tenant_id = ? AND workspace_id = ? ORDER BY id LIMIT ?"
-        )
-        return [BlobRow(*row) for row in self._range(sql, stream, after, None, limit)]
+        return [BlobRow(*row) for row in self._range(_BLOBS, stream, after, None, limit)]
 
     async def leaves(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[tuple[int, bytes]]:
         """Numbers of a run's blobs, and what stands for each in part lists; their bytes are not read."""
@@ -289,6 +299,22 @@ def decode_for_fold(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: S
         known = decode(type_, version, facts, stream, seq)
         events.append(Event(seq, type_, recorded_at, occurred_at, actor, site, known, shown))
     return events
+
+
+def _page(cursor: apsw.Cursor, large: tuple[int, int]) -> list[Any]:
+    """The rows of a page, fewer than its statement's limit when they are large; none only where there are none."""
+    rows: list[Any] = []
+    held = 0
+    first, second = large
+    for row in cursor:
+        rows.append(row)
+        for value in (row[first], row[second]):
+            if type(value) is bytes:  # A damaged row may hold anything.
+                held += len(value)
+        if held >= PAGE_BYTES:
+            cursor.close(True)
+            break
+    return rows
 
 
 @cache

@@ -201,7 +201,7 @@ async def at_work(path: Path, ack: Ack, vfs: str | None, work: Callable[[Worker]
     """Opens the ledger as a process of its own does, and works."""
     clock = MovableClock()
     ledger = await open_ledger(path, clock=clock, vfs=vfs)
-    ledger.store.in_turn(lambda connection: connection.execute(f"PRAGMA wal_autocheckpoint = {_FEW_PAGES}"))
+    ledger.store.access.in_turn(lambda connection: connection.execute(f"PRAGMA wal_autocheckpoint = {_FEW_PAGES}"))
     await work(Worker(ledger, ack, clock))
     await ledger.close()
 

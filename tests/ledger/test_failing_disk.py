@@ -43,7 +43,7 @@ def batches_despite_errors(start: crash_work.Prepared, makes_room: bool, directo
     async def work() -> None:
         clock = MovableClock()
         ledger = await open_ledger(path, clock=clock, vfs=faults.register())
-        ledger.store.in_turn(lambda connection: connection.execute("PRAGMA wal_autocheckpoint = 12"))
+        ledger.store.access.in_turn(lambda connection: connection.execute("PRAGMA wal_autocheckpoint = 12"))
         worker = Worker(ledger, ack, clock)
         writers: dict[int, StreamWriter] = {}
         for number in range(BATCHES):

@@ -7,19 +7,20 @@ from refold.projections.fold import FoldState, named, on, spent
 from refold.projections.rows import StepRow
 
 
-@on("step.completed")
-def completed(state: FoldState, event: Event) -> None:
+@on("step.completed", "step.failed")
+def ended(state: FoldState, event: Event) -> None:
     # Runs are made of these, so what most of them lack is left to the row's defaults.
-    facts, view, at = event.facts, event.view, state.when(event)
+    facts, view, at = event.facts, event.view, event.at
     duration = facts.duration_us
+    failed = event.type == "step.failed"
     row = StepRow(
         facts.step_id,
         state.run_id,
         event.seq,
         facts.type,
         named(facts.name, view.name),
-        "skipped" if facts.skipped else "succeeded",
-        at if at is None or duration is None else at - duration,
+        "failed" if failed else "skipped" if facts.skipped else "succeeded",
+        at if duration is None else at - duration,
         end_seq=event.seq,
         ended_at=at,
         duration_ms=None if duration is None else duration / 1000,
@@ -27,30 +28,8 @@ def completed(state: FoldState, event: Event) -> None:
         input_summary=view.input,
         output_summary=view.output,
     )
-    state.put(row)
-
-
-@on("step.failed")
-def failed(state: FoldState, event: Event) -> None:
-    facts, view, at = event.facts, event.view, state.when(event)
-    duration = facts.duration_us
-    row = StepRow(
-        facts.step_id,
-        state.run_id,
-        event.seq,
-        facts.type,
-        named(facts.name, view.name),
-        "failed",
-        at if at is None or duration is None else at - duration,
-        end_seq=event.seq,
-        ended_at=at,
-        duration_ms=None if duration is None else duration / 1000,
-        site=event.site or None,
-        input_summary=view.input,
-        output_summary=view.output,
-        error_code=facts.error_code,
-        error_message=view.error,
-    )
+    if failed:
+        row.error_code, row.error_message = facts.error_code, view.error
     state.put(row)
 
 

@@ -168,8 +168,7 @@ class _Reader:
             if not await session.returned(source, result):
                 self._report.saw_unknown(session.report.source, "result without a call", _text(message.get("toolName")))
         elif role == "bashExecution":
-            text = f"$ {_text(message.get('command'))}\n{_text(message.get('output'))}"
-            await session.noted(source, "bash", "io", message, text, at, entry)
+            await session.noted(source, "bash", "io", message, _bash_text(message), at, entry)
         else:
             self._report.saw_unknown(session.report.source, "message role", role if isinstance(role, str) else UNKNOWN)
             await session.noted(source, "message", "other", message, message_text(message), at, entry)
@@ -257,8 +256,12 @@ def _text_of(record: Any) -> str:
     if message.get("role") == "toolResult":
         return only_text(message.get("content")) or ""
     if message.get("role") == "bashExecution":
-        return f"$ {_text(message.get('command'))}\n{_text(message.get('output'))}"
+        return _bash_text(message)
     return message_text(message)
+
+
+def _bash_text(message: dict[str, Any]) -> str:
+    return f"$ {_text(message.get('command'))}\n{_text(message.get('output'))}"
 
 
 def _text(value: Any) -> str:

@@ -69,7 +69,7 @@ async def erase_run(scope: ScopedLedger, run_id: str, basis: str, actor: str) ->
         batch = writer.take_batch()
         assert batch is not None
         try:
-            number = await access.threaded(lambda: access.in_turn(lambda c: _erase(c, scope, run, batch)))
+            number = await access.write(lambda connection: _erase(connection, scope, run, batch))
         except Exception as error:
             writer.settle(Lost(error))
             raise

@@ -69,7 +69,7 @@ async def collect_orphans(ledger: Ledger, grace: float = GRACE) -> list[Orphan]:
         found = list(orphans(connection, ledger.files, grace))
     removed = []
     for orphan in found:
-        if await access.threaded(partial(access.in_turn, partial(_remove, ledger.files, orphan))):
+        if await access.write(partial(_remove, ledger.files, orphan)):
             removed.append(orphan)
     return removed
 

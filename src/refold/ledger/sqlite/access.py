@@ -158,6 +158,10 @@ class Access:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="refold-writer")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """`in_turn` on the writing thread."""
+        return await self.threaded(lambda: self.in_turn(work))
+
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """A read transaction on a connection of the pool."""

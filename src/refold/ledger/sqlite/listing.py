@@ -12,8 +12,10 @@ from typing import NamedTuple
 from refold.ledger.port import Reader
 from refold.ledger.sqlite.connection import query, translated
 from refold.ledger.sqlite.narrow import sqlite_reader
+from refold.projections.rows import ToolCallRow
 
-_UNFINISHED = "status NOT IN ('succeeded', 'failed')"
+# Word for word a partial index's condition, or SQLite does not use the index.
+((_, _UNFINISHED),) = ToolCallRow.TABLE.partial
 _FINISHED = ("succeeded", "failed")
 
 
@@ -82,7 +84,7 @@ async def calls_page(
             sql += condition
             values.append(value)
     if status is not None and status not in _FINISHED:
-        sql += f" AND {_UNFINISHED}"  # Word for word the partial index's condition, or SQLite does not use it.
+        sql += f" AND {_UNFINISHED}"
     file = sqlite_reader(reader)
     with translated(file.path):
         rows = query(file.connection, f"{sql} ORDER BY tool_call_id LIMIT ?", (*values, limit))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 
@@ -29,7 +28,6 @@ from refold.ledger.sqlite.reader import ReaderPool, SqliteReader
 from refold.projections import FoldState
 from refold.projections.rows import IntentRow
 
-T = TypeVar("T")
 POLL = 0.05
 """Seconds between looks for commits of other processes: the floor under every wake-up."""
 
@@ -51,10 +49,6 @@ class SqliteStore:
     @property
     def pool(self) -> ReaderPool:
         return self.access.pool
-
-    def in_turn(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Runs `work` in a write transaction of its own, in this process's turn."""
-        return self.access.in_turn(work)
 
     # Reading
 
@@ -98,7 +92,7 @@ class SqliteStore:
                 )
             return there or fresh
 
-        return self.in_turn(make)
+        return self.access.in_turn(make)
 
     async def find_part(self, stream_no: int, scope: Scope, lookup: bytes) -> tuple[int, bytes] | None:
         with self.access.reading() as connection:
@@ -179,7 +173,7 @@ class SqliteStore:
             heads.replace(connection, row, mine)
             return Acquired(mine.stream_no, mine.head)
 
-        return await self.access.threaded(lambda: self.in_turn(take))
+        return await self.access.write(take)
 
     async def release(self, scope: Scope, stream: Stream, epoch: int) -> None:
         def let_go(connection: apsw.Connection) -> None:
@@ -187,12 +181,12 @@ class SqliteStore:
             if row is not None and row.epoch == epoch and row.owner == self.access.incarnation.number:
                 heads.replace(connection, row, row._replace(owner=None))
 
-        await self.access.threaded(lambda: self.in_turn(let_go))
+        await self.access.write(let_go)
 
     async def renew(self) -> None:
         """Renews this process's lease where it is due."""
         if self.access.incarnation.number is not None:
-            await self.access.threaded(lambda: self.in_turn(self.access.incarnation.register))
+            await self.access.write(self.access.incarnation.register)
 
     async def move_cursor(self, scope: Scope, name: str, stream: Stream, seq: int) -> None:
         def move(connection: apsw.Connection) -> None:
@@ -209,7 +203,7 @@ class SqliteStore:
                 (*scope, name, str(stream), seq, self.clock.now()),
             )
 
-        await self.access.threaded(lambda: self.in_turn(move))
+        await self.access.write(move)
 
     async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
         def put(connection: apsw.Connection) -> bool:
@@ -221,7 +215,7 @@ class SqliteStore:
             )
             return connection.changes() == 1
 
-        return await self.access.threaded(lambda: self.in_turn(put))
+        return await self.access.write(put)
 
     async def commit(self, batches: Sequence[StreamBatch]) -> list[Outcome]:
         outcomes = await run_commit(self.access, batches)

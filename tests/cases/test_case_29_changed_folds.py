@@ -108,13 +108,13 @@ def test_case_29_a_process_that_still_runs_the_old_folds_is_refused_after_the_mi
 @pytest.mark.parametrize(
     ("what", "changes"),
     [
-        ("def completed(", True),
+        ("def requested(", True),
         ("# Runs are made of these", False),
     ],
     ids=["a line of code", "a comment"],
 )
 def test_case_29_the_fingerprint_follows_the_folds_and_nothing_else(tmp_path: Path, what: str, changes: bool) -> None:
-    new = what.replace("completed", "done") if changes else "# Other words"
+    new = what.replace("requested", "asked_for") if changes else "# Other words"
     package = _edited_copy(tmp_path, what, new)
     code = "from refold.projections.fingerprint import fingerprint; print(fingerprint())"
     environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}

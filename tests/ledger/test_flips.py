@@ -60,7 +60,7 @@ def test_an_intact_ledger_verifies(ledger_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [(FLIPS, SEED), pytest.param(20 * FLIPS, SEED + 7, marks=pytest.mark.soak, id="long")],
+    [(FLIPS, SEED), pytest.param(10 * FLIPS, SEED + 7, marks=pytest.mark.soak, id="long")],
 )
 def test_every_flip_in_events_heads_and_blobs_is_found(ledger_path: Path, count: int, seed: int) -> None:
     print(f"seed {seed}")

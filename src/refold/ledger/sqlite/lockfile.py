@@ -151,7 +151,7 @@ class LockFile:
 
 def _open(path: str) -> int | None:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -70,6 +72,9 @@ def _make(path: Path, clock: Clock, ids: Ids, vfs: str | None) -> None:
         lock = open_lock_file(str(path))
     try:
         with lock.turn(), translated(path):
+            # What agents were told and said is for their owner; SQLite gives the files beside it the same mode.
+            with suppress(OSError):  # What cannot be made says so, with its reason, when SQLite opens it.
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             connection = apsw.Connection(str(path), vfs=vfs)
             try:
                 connection.set_busy_timeout(BUSY_MILLISECONDS)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
     from refold.ledger.maintenance.erasure import erase_run
     from refold.ledger.proof import Proof, verify_all, verify_run
+    from refold.ledger.reading import exact_content
     from refold.ledger.writer import Part, StreamWriter
     from refold.replay.evidence import evidence, write_evidence
     from refold.replay.items import evidence_items
@@ -39,6 +40,7 @@ _HOMES = {
     "refold.ledger.ledger": ("Existing", "Ledger", "ScopedLedger", "open_ledger"),
     "refold.ledger.maintenance.erasure": ("erase_run",),
     "refold.ledger.proof": ("Proof", "verify_all", "verify_run"),
+    "refold.ledger.reading": ("exact_content",),
     "refold.ledger.writer": ("Part", "StreamWriter"),
     "refold.replay.evidence": ("evidence", "write_evidence"),
     "refold.replay.items": ("evidence_items",),
@@ -70,6 +72,7 @@ __all__ = [
     "erase_run",
     "evidence",
     "evidence_items",
+    "exact_content",
     "open_artifact",
     "open_ledger",
     "replay_projections",

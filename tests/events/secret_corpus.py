@@ -309,7 +309,7 @@ NEGATIVES: list[Any] = [
     "switch (token.kind) { case Token::Identifier: return token::name; }",
     "monarch: { token: 'keyword.control', next: '@pop' }, { token: 'string.quoted2' }",
     "password: z.string().min(8).max(128), token: z.string().optional()",
-    "npm_config_registry=https://registry.npmjs.org/ npm_lifecycle_event=test npm_package_version=1.2.3",
+    "npm_config_registry=https://packages.example/ npm_lifecycle_event=test npm_package_version=1.2.3",
     "hf_hub_download(repo_id='x', filename='y'); hf_transfer_enabled_by_default_for_everyone_1",
     # logs, shells, prose
     "PWD=/home/user/project OLDPWD=/tmp HOME=/root",

@@ -70,7 +70,8 @@ def test_soak_worse_ends_at_every_write_of_made_up_work(fault: faults.Fault, see
 
 def test_every_kind_of_transaction_has_writes_and_syncs_among_the_points(fast: Path) -> None:
     start = crash_work.prepared(fast / "start")
-    points = crash.points(partial(crash_work.commits_of_every_kind, start, 1, False), under=fast)
+    scenario = partial(crash_work.commits_of_every_kind, start, 1, False)
+    points = crash.points(scenario, partial(crash_work.nothing_lost, 1), under=fast)
     print(f"{len(points)} points: {dict(Counter(points))}")
     assert kinds_struck(points) == set(KINDS)
 

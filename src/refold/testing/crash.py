@@ -106,9 +106,15 @@ class Report:
         return "\n".join(lines)
 
 
-def points(scenario: Scenario, *, under: Path, at: str = "*", timeout: float = 60) -> list[str]:
-    """The points matching the glob `at` that an undisturbed run of `scenario` reaches, in order."""
-    return _in_helper(partial(_count, scenario, None, under, at, timeout)).points
+def points(
+    scenario: Scenario, check: Check | None = None, *, under: Path, at: str = "*", timeout: float = 60
+) -> list[str]:
+    """The points matching the glob `at` that an undisturbed run of `scenario` reaches, in order.
+
+    A scenario that leaves processes behind needs the `check` that waits for them, as in a campaign: afterwards the
+    run's directory is removed.
+    """
+    return _in_helper(partial(_count, scenario, check, under, at, timeout)).points
 
 
 def kill_at_each(

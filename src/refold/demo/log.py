@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 __all__ = ["ActLog", "read_log"]
+
+_logger = logging.getLogger(__name__)
 
 
 class ActLog:
@@ -16,7 +19,7 @@ class ActLog:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a+b")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        _lock(self._file)
         self.lines = read_log(path)
         # A line that a killed service left half written was told to nobody.
         self._file.truncate(_whole(path.read_bytes()))
@@ -30,6 +33,14 @@ class ActLog:
         os.fsync(self._file.fileno())
         self.lines.append(numbered)
         return numbered
+
+
+def _lock(file: IO[bytes]) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _logger.warning("waiting for the service that writes %s", file.name)
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

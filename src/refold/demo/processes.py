@@ -14,9 +14,13 @@ from typing import Any
 
 from refold.demo.faults import Fault
 from refold.demo.log import read_log
+from refold.demo.wire import LOOPBACK
 from refold.errors import RefoldError
 
 __all__ = ["Faults", "ServiceFailed", "ServiceProcess", "running", "start"]
+
+# Who waits longer than this waits for something that will not happen.
+_PATIENCE_S = 60
 
 
 class ServiceFailed(RefoldError):
@@ -51,11 +55,13 @@ class Faults:
         return released
 
     def _ask(self, method: str, path: str, value: Any = None) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port)
+        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=_PATIENCE_S)
         try:
             connection.request(method, path, None if value is None else json.dumps(value))
             answer = connection.getresponse()
             body = answer.read()
+        except TimeoutError as problem:
+            raise ServiceFailed(f"Nothing came of {method} {path} in {_PATIENCE_S} s.") from problem
         finally:
             connection.close()
         if answer.status != 200:
@@ -68,7 +74,7 @@ class ServiceProcess:
 
     def __init__(self, process: subprocess.Popen[str], port: int, control_port: int | None, log: Path) -> None:
         self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{LOOPBACK}:{port}"
         self.log = log
         self._process = process
         self._control_port = control_port

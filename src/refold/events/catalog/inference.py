@@ -24,18 +24,25 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 @event("inference.requested")
 class InferenceRequested(Facts, frozen=True):
-    """Durable before the request leaves. Content: messages (a part list), settings, tools."""
+    """Durable before the request leaves. Content: messages (a part list), settings, tools; recorded at the transport,
+    the request itself.
+
+    `fingerprint` is a keyed digest of what makes two requests equal, for a replay to find the recorded one.
+    """
 
     step_id: str
     model: Name
     provider: Name
     attempt: int = 1
-    operation: Literal["chat", "completion", "embedding", "rerank"] = "chat"
+    operation: Literal["chat", "completion", "embedding", "rerank", "other"] = "chat"
+    fingerprint: str | None = None
 
 
 @event("inference.completed")
 class InferenceCompleted(Facts, frozen=True):
-    """An attempt was answered. Content: message (a part list of one), raw usage, response id."""
+    """An attempt was answered. Content: message (a part list of one), raw usage, response id; recorded at the
+    transport, the response itself.
+    """
 
     step_id: str
     finish: Finish

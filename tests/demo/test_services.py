@@ -185,10 +185,9 @@ def test_a_service_waits_for_the_one_that_writes_its_log(tmp_path: Path) -> None
     log = tmp_path / "log"
     second = [sys.executable, "-m", PAYMENTS, "--log", str(log)]
     with running(PAYMENTS, log) as first:
-        waiting = subprocess.Popen(second, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert waiting.stderr is not None
+        waiting = subprocess.Popen(second, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert waiting.stdout is not None
-        assert "waiting for the service" in waiting.stderr.readline()
+        assert "waiting for the service" in waiting.stdout.readline()
         ask("POST", f"{first.url}/charges", ORDER, key="a")
     port = int(waiting.stdout.readline())
     assert ask("POST", f"http://127.0.0.1:{port}/charges", ORDER, key="a").json["id"] == "ch_1"

@@ -26,11 +26,14 @@ _OWN = 1_000_000
 """Numbers that each run has for its calls."""
 
 
-def tool_calls(runs: int, warm: int, calls: int, first: int = 0, latency: list[float] | None = None) -> Work:
+def tool_calls(
+    runs: int, warm: int, calls: int, first: int = 0, latency: list[float] | None = None, size: int = RESULT
+) -> Work:
     """In each of `runs` runs at once, `calls` unsafe tool calls one after the other, each durable before it leaves and
-    again with its answer. `latency` gets the seconds of each wait for a commit.
+    again with its answer; arguments and result of `size` bytes. `first` counts the runs that others make in the same
+    ledger; `latency` gets the seconds of each wait for a commit.
     """
-    texts = words(ARGUMENTS)
+    texts = words(size)
 
     async def one(ledger: Ledger, writer: StreamWriter, start: int, count: int) -> None:
         clock = asyncio.get_running_loop().time

@@ -226,6 +226,12 @@ class ScopedLedger:
         """
         return await self.ledger.store.unowned_runs(self.scope, after, limit)
 
+    async def is_written(self, stream: Stream) -> bool:
+        """Whether a living writer, of this process or another, has the stream."""
+        if self.ledger.writing(self.scope, stream):
+            return True
+        return await self.ledger.store.owned_elsewhere(self.scope, stream)
+
     async def run_head(self, run_id: str) -> Head:
         """Where a run stands. Raises RunNotFound."""
         async with self.reader() as reader:

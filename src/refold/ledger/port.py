@@ -239,6 +239,10 @@ class Store(Protocol):
 
     async def release(self, scope: Scope, stream: Stream, epoch: int) -> None: ...
 
+    async def owned_elsewhere(self, scope: Scope, stream: Stream) -> bool:
+        """Whether another process that may still write owns the stream. A dead or expired one does not."""
+        ...
+
     async def commit(self, batches: Sequence[StreamBatch]) -> list[Outcome]:
         """Makes batches durable, each whole or not at all, none failing for another's conflict.
 

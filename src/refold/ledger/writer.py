@@ -136,8 +136,8 @@ class StreamWriter:
     def append(self, draft: Draft, *, delivers: str | None = None) -> Event:
         """Adds an event to the open batch and returns it; durable after the next `barrier`.
 
-        `delivers` is the key of the inbox item that this event turns into a fact. Raises StreamClosed, NotRecordable,
-        BrokenFold, InvalidTransition - and then nothing was added.
+        `delivers`, here or in the draft, is the key of the inbox item that this event turns into a fact. Raises
+        StreamClosed, NotRecordable, BrokenFold, InvalidTransition - and then nothing was added.
         """
         self.check()
         if self._closed:
@@ -193,6 +193,7 @@ class StreamWriter:
             self._touched.setdefault(intent.intent_id, (intent.revision - 1, intent))
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)
+        delivers = delivers or draft.delivers
         if delivers is not None:
             self._delivered.append((delivers, seq))
         if name in TERMINAL and self.stream.kind == "run":

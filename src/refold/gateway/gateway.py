@@ -41,7 +41,8 @@ _CLAIMING: WeakKeyDictionary[Ledger, WeakValueDictionary[tuple[Any, str], asynci
 
 
 class Gateway:
-    """The tool calls of one run. `domain` is the run's effect domain, `types` the App's registry.
+    """The tool calls of one run. `domain` is the run's effect domain, `types` the App's registry, `site_path` where
+    the run stands in its parent's code.
 
     `waiting` says which calls wait, and for what: `in_doubt`, `twin` or `in_progress`.
     """
@@ -54,7 +55,9 @@ class Gateway:
         clock: Clock,
         ids: Ids,
         types: Registry | None = None,
+        site_path: str = "",
     ) -> None:
+        self._site_path = site_path
         self._scope, self._writer, self._domain, self._clock, self._types = scope, writer, domain, clock, types
         self._ids = ids
         self._run_id = writer.stream.run_id
@@ -117,7 +120,7 @@ class Gateway:
         text = tool.business_key(call.arguments)
         if text is not None:
             return Identity("business", given_key(secret, tool.name, text), text, asked)
-        return Identity("derived", derived_key(secret, self._domain, call.site), None, asked)
+        return Identity("derived", derived_key(secret, self._domain, self._site_path + call.site), None, asked)
 
     async def _perform(self, call: Call, flight: Flight) -> list[Draft]:
         if _has_twins(call, flight.identity) and not call.recorded:
@@ -128,6 +131,8 @@ class Gateway:
             async with self._claiming(flight.identity.key):
                 found = await self._find(call, flight)
                 move = decide(found)
+                if move is Move.ATTEMPT and call.unwanted():
+                    return [self._unsent(call, flight, None if found is None else found.row)]
                 if move is Move.ATTEMPT:
                     current = await self._claim(call, flight, found)
             if move is Move.ATTEMPT:
@@ -238,6 +243,16 @@ class Gateway:
             facts["deadline_us"] = row.deadline_us
         why = f"Another run is calling {call.tool.name} under this key."
         return self._records.refused(call, flight.identity, "in_progress", why, **facts)
+
+    def _unsent(self, call: Call, flight: Flight, row: IntentRow | None) -> Draft:
+        """The outcome of a call that the code gave up before this attempt of it."""
+        why = f"{call.tool.name} was not wanted any more before it was sent."
+        if row is None or not (flight.claimed and row.owner_run_id == self._run_id):
+            return self._records.refused(call, flight.identity, "canceled", why)
+        before: Failure | Unknown = Failure("not_sent", "canceled", why, False)
+        if row.status == "dispatched":
+            before = Unknown("canceled", why)  # An earlier attempt of a tool that may be repeated.
+        return self._records.failed(call, row, before, False, 0)
 
     # Doing
 

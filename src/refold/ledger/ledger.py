@@ -255,6 +255,11 @@ class ScopedLedger:
             )
         return found[0]
 
+    async def posted(self) -> list[Stream]:
+        """The streams to which something was posted that nobody has delivered yet."""
+        async with self.reader() as reader:
+            return await reader.posted()
+
     async def cursor(self, name: str, stream: Stream) -> int:
         """Where a named cursor stands in a stream; 0 when nobody moved it yet."""
         async with self.reader() as reader:

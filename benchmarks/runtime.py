@@ -22,7 +22,7 @@ from benchmarks.workload import Sizes
 
 FLOOR = (
     "the same stored bytes in as many commits with synchronous=FULL, by apsw, every value ready beforehand; of a row "
-    "that is there, only the columns that change"
+    "that is there, only the columns that change. Without tables: heads and events alone"
 )
 _LOW_SWITCH = 1e-4
 """Seconds after which a thread that computes lets another go on; Python's own is fifty times as long."""
@@ -65,7 +65,8 @@ def _tool_beside(folder: Path, sizes: Sizes) -> Row:
     fresh = fresh_places(folder / "busy")
     recording = recorded(fresh, work)
     sides: dict[str, Side] = {}
-    for name, side in own_sides(fresh, work, recording).items():
+    for name in ("floor", "writer"):
+        side = own_sides(fresh, work, recording)[name]
         sides[name] = _beside_a_thread(side, sys.getswitchinterval())
         sides[f"{name}, switch interval {1e6 * _LOW_SWITCH:.0f} us"] = _beside_a_thread(side, _LOW_SWITCH)
     samples = interleave(runtime.rounds, sides)
@@ -110,9 +111,11 @@ def _computing() -> Iterator[None]:
 
 
 def own_sides(fresh: Callable[[str], Path], work: Work, recording: Recording) -> dict[str, Side]:
-    """The floor of a work, and the ledger's writer alone."""
+    """The floor of a work, with and without the tables that are folds, and the ledger's writer alone."""
+    bare = recording.without_tables()
     return {
         "floor": lambda: made_again(fresh("floor") / "ledger.db", recording),
+        "floor without tables": lambda: made_again(fresh("bare") / "ledger.db", bare),
         "writer": lambda: asyncio.run(through_writer(fresh("writer") / "ledger.db", work)),
     }
 

@@ -32,7 +32,8 @@ class Draft(msgspec.Struct, gc=False):
     `content` maps field names to values, or to part lists. `input`, `output` and `error` are the values that the view
     summarises; `name`, `provider` and `ref` are texts (a tool's name, a foreign id) that the facts hold only as
     digests. All of them are redacted here, at the write - unless `clean` says that all of it is made of pieces of
-    values in which `StreamWriter.part` has found no secret.
+    values in which `StreamWriter.part` has found no secret. `delivers` is the key of the inbox item that the event
+    turns into a fact.
     """
 
     facts: Facts
@@ -48,6 +49,7 @@ class Draft(msgspec.Struct, gc=False):
     site: str = ""
     cause: int | None = None
     clean: bool = False
+    delivers: str | None = None
 
 
 class Sealed(NamedTuple):

@@ -1,7 +1,7 @@
 """What an unsafe tool costs: back to back, and beside a thread that computes.
 
 Sides: `floor`, the same commits with nothing but apsw; `writer`, refold's ledger fed with the same events and no code
-run; the peers; and, when there is a runtime, `refold`: a workflow through it. Its bars are held against that side alone.
+run; the peers; and, when there is a runtime, `refold`: a workflow through it. Bars are held against that side alone.
 """
 
 from __future__ import annotations

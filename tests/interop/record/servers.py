@@ -20,7 +20,9 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer in chunks. `then`: how it ends - as it should, reset by the server, or not at all."""
+    """An answer in chunks. `then`: how it ends - as it should, reset by the server, or not at all. `status` 0: it does
+    not even begin.
+    """
 
     chunks: list[bytes]
     status: int = 200
@@ -64,6 +66,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.asked.append(asked)
             reply = self.server.script(asked)
         if reply is None:
+            self._reset()
+            return
+        if reply.status == 0:
+            self.server.over.wait(60)
             self._reset()
             return
         self.send_response(reply.status)

@@ -28,7 +28,9 @@ class Side(NamedTuple):
         name = f"{self.package}_async_client" if self.asynchronous else f"{self.package}_client"
         return getattr(clients, name)(**settings)
 
-    def ask(self, clients: Clients, url: str, body: Any = None, *, read: int | None = None, **settings: Any) -> Answered:
+    def ask(
+        self, clients: Clients, url: str, body: Any = None, *, read: int | None = None, **settings: Any
+    ) -> Answered:
         """Asks once and reads the answer, or only its first chunks. `body` None: a GET."""
         if self.asynchronous:
             return asyncio.run(self._ask(clients, url, body, read, settings))

@@ -145,7 +145,9 @@ def test_a_stream_that_nobody_closed_ends_with_the_block(side: Side, tmp_path: P
             async with refold.record("nightly", ledger=tmp_path / FILE) as rec:
                 client = side.client(rec)
                 run_ids.append(rec.run_id)
-                answer = await client.send(client.build_request("POST", server.url + CHAT, json=asking("?")), stream=True)
+                answer = await client.send(
+                    client.build_request("POST", server.url + CHAT, json=asking("?")), stream=True
+                )
                 chunks = answer.aiter_raw()
                 late.extend((await anext(chunks), chunks, answer))
             with pytest.raises(RecordingOver):
@@ -248,7 +250,11 @@ def test_a_request_is_durable_before_it_leaves(tmp_path: Path) -> None:
         return as_json(chat("yes"))
 
     seen: list[list[str]] = []
-    with serving(script) as server, refold.record("nightly", ledger=tmp_path / FILE) as rec, rec.httpx_client() as client:
+    with (
+        serving(script) as server,
+        refold.record("nightly", ledger=tmp_path / FILE) as rec,
+        rec.httpx_client() as client,
+    ):
         client.post(server.url + CHAT, json=asking("?"))
         seen.append([event.type for event in events(tmp_path, rec.run_id)])
     assert seen[0][-1] == "inference.requested"

@@ -181,15 +181,16 @@ def test_a_stream_that_nobody_closed_ends_with_the_block(side: Side, tmp_path: P
 
 
 def test_the_block_s_error_is_the_run_s(tmp_path: Path) -> None:
-    with (
-        serving(one_after_the_other(as_json(chat("yes")))) as server,
-        pytest.raises(ZeroDivisionError),
-        refold.record("nightly", ledger=tmp_path / FILE) as rec,
-    ):
-        run_id = rec.run_id
-        SIDES[0].ask(rec, server.url + CHAT, asking("?"))
-        raise ZeroDivisionError("no tickets")
-    row = run_row(tmp_path, run_id)
+    def agent(url: str) -> None:
+        with refold.record("nightly", ledger=tmp_path / FILE) as rec:
+            run_ids.append(rec.run_id)
+            SIDES[0].ask(rec, url + CHAT, asking("?"))
+            raise ZeroDivisionError("no tickets")
+
+    run_ids: list[str] = []
+    with serving(one_after_the_other(as_json(chat("yes")))) as server, pytest.raises(ZeroDivisionError):
+        agent(server.url)
+    row = run_row(tmp_path, run_ids[0])
     assert (row.status, row.error_code, row.error_message) == ("failed", "exception", "ZeroDivisionError: no tickets")
 
 

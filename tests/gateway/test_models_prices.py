@@ -56,7 +56,7 @@ def test_another_price_is_another_version() -> None:
 
 
 def test_a_price_that_is_a_float_is_refused() -> None:
-    with pytest.raises(TypeError, match="'0.1'"):
+    with pytest.raises(TypeError, match=r"'0\.1'"):
         FixedPrices({"m": Rates("1", 0.1)})  # type: ignore[arg-type]
 
 

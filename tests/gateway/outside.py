@@ -1,4 +1,4 @@
-"""An outside world to act on: a tool whose acts are counted, and an HTTP service on loopback that misbehaves on request."""
+"""A world outside to act on: a tool whose acts are counted, and an HTTP service on loopback that misbehaves."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -91,6 +92,18 @@ def wall(samples: list[Sample]) -> float:
 def cpu(samples: list[Sample]) -> float:
     """The median CPU time, seconds."""
     return median(each.cpu for each in samples)
+
+
+def fresh_places(folder: Path) -> Callable[[str], Path]:
+    """Gives each pass an empty folder of its own."""
+    passes = iter(range(1_000_000))
+
+    def fresh(kind: str) -> Path:
+        place = folder / f"{kind}-{next(passes)}"
+        place.mkdir(parents=True)
+        return place
+
+    return fresh
 
 
 def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None) -> list[Bar]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from refold.events.content import PartChain, PartList
     from refold.events.envelope import Event, Head, View
     from refold.events.identity import SCOPE_STREAM, Scope, Stream
+    from refold.interop.record.errors import NothingRecorded, RecordingDiverged, RecordingExists
+    from refold.interop.record.recording import record
+    from refold.interop.record.replaying import replay_recording
     from refold.ledger.artifacts import open_artifact, store_artifact
     from refold.ledger.drafts import Draft
     from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
@@ -35,6 +38,9 @@ _HOMES = {
     "refold.events.content": ("PartChain", "PartList"),
     "refold.events.envelope": ("Event", "Head", "View"),
     "refold.events.identity": ("SCOPE_STREAM", "Scope", "Stream"),
+    "refold.interop.record.errors": ("NothingRecorded", "RecordingDiverged", "RecordingExists"),
+    "refold.interop.record.recording": ("record",),
+    "refold.interop.record.replaying": ("replay_recording",),
     "refold.ledger.artifacts": ("open_artifact", "store_artifact"),
     "refold.ledger.drafts": ("Draft",),
     "refold.ledger.ledger": ("Existing", "Ledger", "ScopedLedger", "open_ledger"),
@@ -58,10 +64,13 @@ __all__ = [
     "Existing",
     "Head",
     "Ledger",
+    "NothingRecorded",
     "Part",
     "PartChain",
     "PartList",
     "Proof",
+    "RecordingDiverged",
+    "RecordingExists",
     "RefoldError",
     "Scope",
     "ScopedLedger",
@@ -75,7 +84,9 @@ __all__ = [
     "exact_content",
     "open_artifact",
     "open_ledger",
+    "record",
     "replay_projections",
+    "replay_recording",
     "state_at",
     "state_now",
     "store_artifact",

@@ -218,6 +218,14 @@ class ScopedLedger:
             fingerprint=fingerprint(),
         )
 
+    async def unowned_runs(self, after: str = "", limit: int = 1000) -> list[RunRow]:
+        """Runs that have not ended and that no living process writes, by id, behind the run `after`: at most `limit`.
+
+        A dead owner counts as none, and so does one whose lease has expired. Imported runs, which nobody executes, are
+        among them (`origin`). Somebody else may open one at the same moment: `writer` says who got it.
+        """
+        return await self.ledger.store.unowned_runs(self.scope, after, limit)
+
     async def is_written(self, stream: Stream) -> bool:
         """Whether a living writer, of this process or another, has the stream."""
         if self.ledger.writing(self.scope, stream):

@@ -16,6 +16,9 @@ INTENT_EVENTS = frozenset(
 )
 """The types of events that carry a revision of an intent."""
 
+CLAIMED = ("intent_id", "effect_domain", "tool", "tool_version", "effect", "idempotency_key", "fingerprint")
+"""The columns of an intent that its first event says, and that no later one changes."""
+
 
 class Intents:
     """Intents as they stand, by id. Whoever applies an event first puts the row here if the intent is

@@ -41,7 +41,10 @@ class RunRow(Row):
         ("run_id",),
         unique=(("key_digest", "attempt_no"),),
         indexes=(("lineage_root",), ("status", "created_at")),
-        partial=((("parent_run_id",), "parent_run_id IS NOT NULL"),),
+        partial=(
+            (("parent_run_id",), "parent_run_id IS NOT NULL"),
+            (("run_id",), "status NOT IN ('succeeded', 'failed', 'canceled', 'expired')"),
+        ),
     )
 
     run_id: str
@@ -156,6 +159,7 @@ class IntentRow(Row):
         "tool_intents",
         ("intent_id",),
         unique=(("idempotency_key",),),
+        indexes=(("effect_domain", "fingerprint"),),
         partial=((("status",), "status NOT IN ('succeeded', 'failed')"),),
     )
 

@@ -82,15 +82,17 @@ def requested(state: FoldState, event: Event) -> None:
 @on("inference.completed", "inference.failed", "inference.lost")
 def inference_ended(state: FoldState, event: Event) -> None:
     facts = event.facts
-    # A failed attempt may be followed by another, so its step stays open; in an import nothing will ever follow.
-    final = event.type == "inference.completed" or state.run(event).origin == "imported"
+    lost = event.type == "inference.lost"
+    retrying = event.type == "inference.failed" and facts.retrying
+    # A lost attempt may be followed by another; in an import nothing will ever follow.
+    final = not (lost or retrying) or state.run(event).origin == "imported"
     row = state.open.steps.get(facts.step_id)
     if row is None:
         raise state.broken(event, "the step", facts.step_id)
     row.end_seq = event.seq
     row.ended_at = state.when(event)
     row.output_summary = event.view.output
-    if event.type == "inference.lost":
+    if lost:
         row.status, row.error_code = "failed", "lost"
     else:
         usage = facts.usage
@@ -105,7 +107,8 @@ def inference_ended(state: FoldState, event: Event) -> None:
             row.status, row.finish = "succeeded", facts.finish
             row.error_code = row.error_message = None
         else:
-            row.status, row.error_code, row.error_message = "failed", facts.error_code, event.view.error
+            row.status = "running" if retrying else "failed"
+            row.error_code, row.error_message = facts.error_code, event.view.error
     if final:
         del state.open.steps[facts.step_id]
     state.put(row)

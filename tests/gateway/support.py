@@ -20,6 +20,7 @@ from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow, ToolCallRow
+from tests.invariants.checks import check_all
 
 ONCE = Retry(attempts=1)
 AT_ONCE = Retry(attempts=3, first=0.0)
@@ -123,13 +124,16 @@ async def start(scope: ScopedLedger, domain: str = "domain", types: Registry | N
     writer = await scope.create(Draft(RunCreated("w", domain, "root", **facts)))
     assert isinstance(writer, StreamWriter)
     writer.append(Draft(RunStarted()))
+    await writer.barrier()
     return Run(scope, writer, domain, types)
 
 
 @asynccontextmanager
 async def ledger_at(folder: Path, clock: Clock | None = None) -> AsyncIterator[ScopedLedger]:
+    """A ledger for a test, and every invariant of it afterwards."""
     async with await open_ledger(folder / "ledger.db", clock=clock) as ledger:
         yield ledger.scope()
+    check_all(folder / "ledger.db")
 
 
 __all__ = ["AT_ONCE", "ONCE", "Ledger", "Run", "Stream", "ledger_at", "start"]

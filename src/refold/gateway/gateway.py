@@ -19,7 +19,6 @@ from refold.events.values import Registry
 from refold.gateway.attempts import Attempt
 from refold.gateway.calls import CurrentCall
 from refold.gateway.claims import Found, Move, decide, may_repeat
-from refold.gateway.doubts import Doubts
 from refold.gateway.endings import Ending, Failure, Result, Unknown, ending_of
 from refold.gateway.errors import ChangedCall, NotSent
 from refold.gateway.identity import Identity, checked_key, derived_key, downstream_key, fingerprint, given_key
@@ -29,6 +28,7 @@ from refold.gateway.receipts import first_difference, read_receipt, receipt_even
 from refold.gateway.records import Call, CallRecords
 from refold.gateway.sweeping import doubt_abandoned_stream
 from refold.gateway.twins import Flight, Twins
+from refold.gateway.ways_out import WaysOut
 from refold.ids import Ids
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import Erased
@@ -62,7 +62,7 @@ class Gateway:
         self._ids = ids
         self._run_id = writer.stream.run_id
         self._records = CallRecords(scope, writer, domain, clock, types)
-        self._doubts = Doubts(scope, writer, self._records, clock)
+        self._ways_out = WaysOut(scope, writer, self._records, clock)
         self._twins = Twins(scope, writer)
         run = writer.state.open.run
         # A site is taken at most once, unless the run was opened before or its sites are another run's as well.
@@ -104,11 +104,11 @@ class Gateway:
 
     def wake(self) -> None:
         """Looks at once at whatever calls wait for."""
-        self._doubts.wake()
+        self._ways_out.wake()
 
     def close(self) -> None:
         """Stops watching for resolutions."""
-        self._doubts.close()
+        self._ways_out.close()
 
     # Finding
 
@@ -324,7 +324,7 @@ class Gateway:
             return
         if not may_repeat(call.tool.effect, row.effect, key_is_good=True):
             self._writer.append(self._records.doubted(call, row, "canceled"))
-            self._doubts.adopt(row.intent_id)
+            self._ways_out.adopt(row.intent_id)
 
     async def _ended(
         self, call: Call, flight: Flight, attempt: Attempt | None, ending: Ending, spent: int
@@ -350,7 +350,7 @@ class Gateway:
     async def _way_out(self, call: Call, flight: Flight, attempt: Attempt | None) -> list[Draft] | None:
         """Waits until a doubt is settled. None: the call is to be made again."""
         with self._waits(call, "in_doubt"):
-            settled = await self._doubts.way_out(call, flight.intent_id, attempt)
+            settled = await self._ways_out.way_out(call, flight.intent_id, attempt)
         row = self._writer.intent(flight.intent_id)
         if isinstance(settled, Result):
             return [self._records.answered(call, row, settled.value, None)]
@@ -359,7 +359,7 @@ class Gateway:
         resolution = settled.facts.resolution  # type: ignore[attr-defined]
         if resolution == "abandon":
             self._twins.undelivered(call.tool_call_id)
-            self._doubts.adopt(flight.intent_id)
+            self._ways_out.adopt(flight.intent_id)
         if resolution in ("happened", "abandon"):
             return [settled]
         self._writer.append(settled)

@@ -24,7 +24,7 @@ async def probe(
     settles_us: int,
     still_running: Callable[[], bool],
     until: Callable[[int], Awaitable[None]],
-    patience: Retry = PATIENCE,
+    patience: Retry,
 ) -> Happened | DidNotHappen | None:
     """What the probe says, as soon as that counts; None when it cannot tell and was asked often enough.
 

@@ -31,6 +31,10 @@ def _claimed(state: FoldState, event: Event, claim: Claim) -> None:
     if call is not None:
         call.attempts = claim.attempt
         call.status = "claimed"
+        step = state.open.steps[call.run_step_id]
+        step.attempts = claim.attempt
+        step.status = "queued"
+        state.put(step)
         return
     state.open.calls[facts.tool_call_id] = ToolCallRow(
         tool_call_id=facts.tool_call_id,

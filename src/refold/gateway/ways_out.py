@@ -9,7 +9,7 @@ from refold.gateway.attempts import Attempt
 from refold.gateway.endings import Failure, Result, Unknown
 from refold.gateway.identity import downstream_key
 from refold.gateway.inbox import Resolutions, first_of
-from refold.gateway.probing import probe
+from refold.gateway.probing import PATIENCE, probe
 from refold.gateway.records import Call, CallRecords
 from refold.gateway.tools import Doubt
 from refold.ledger.drafts import Draft
@@ -18,7 +18,7 @@ from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow
 
 
-class Doubts:
+class WaysOut:
     """The doubts of one run that somebody waits on."""
 
     def __init__(self, scope: ScopedLedger, writer: StreamWriter, records: CallRecords, clock: Clock) -> None:
@@ -71,6 +71,7 @@ class Doubts:
             settles_us=row.settles_us or row.deadline_us or 0,
             still_running=lambda: attempt is not None and attempt.running,
             until=self._until,
+            patience=PATIENCE,
         )
         return None if answer is None else self._records.probed(call, self._writer.intent(intent_id), answer)
 

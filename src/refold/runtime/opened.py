@@ -24,6 +24,7 @@ from refold.events.identity import Stream
 from refold.events.values import keyed_digest
 from refold.gateway.doubt import Resolved, resolve
 from refold.gateway.resolutions import Decision
+from refold.gateway.sweeping import sweep
 from refold.ids import Ids
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import RunNotFound, StreamClosed
@@ -99,6 +100,7 @@ class Refold:
         """Starts to look after what is there."""
         if recover:
             await self.recover()
+            await sweep(self.scope)
         self._pump = asyncio.get_running_loop().create_task(self._look_after(recover))
 
     async def close(self) -> None:
@@ -340,6 +342,7 @@ class Refold:
                 if recover and self.ledger.clock.monotonic() - swept > _SWEEP * 1_000_000_000:
                     swept = self.ledger.clock.monotonic()
                     await self.recover()
+                    await sweep(self.scope)
             except RefoldError as error:
                 _log.warning("looking after the runs failed: %s", error.code)
 

@@ -10,6 +10,7 @@ import msgspec
 from refold.events.content import ContentDamaged, StoredContent, decode_content, unseal
 from refold.events.envelope import Event
 from refold.events.identity import Stream
+from refold.gateway.outcomes import read_artifact
 from refold.ledger.errors import Erased
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import Reader
@@ -18,6 +19,9 @@ from refold.runtime.operations import Fields
 _PAGE = 1000
 _RESOLVED = frozenset({"inference.completed", "inference.failed"})
 """Types whose lists of parts are read at once, since code gets them: an answer is one message."""
+
+_RESULTS = frozenset({"tool.answered", "tool.replayed", "tool.resolved"})
+"""Types whose result an artifact may hold."""
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -42,11 +46,16 @@ class Record:
         return self._events.popleft() if self._events else None
 
     async def read(self) -> None:
-        """Reads the next page. Raises Erased, ContentDamaged, UnknownEvent."""
+        """Reads the next page. Raises Erased, ContentDamaged, ArtifactDamaged, UnknownEvent."""
         async with self._scope.reader() as reader:
             page = await reader.events(self.stream, self._read, self.upto, _PAGE)
             for event in page:
-                self._events.append((event, await read_fields(reader, self.stream, event)))
+                fields = await read_fields(reader, self.stream, event)
+                artifact = getattr(event.facts, "artifact_id", None)
+                if artifact is not None and event.type in _RESULTS:
+                    files, run_id = self._scope.ledger.files, self.stream.run_id
+                    fields["result"] = msgspec.Raw(await read_artifact(reader, files, run_id, artifact))
+                self._events.append((event, fields))
         self._read = page[-1].seq if page else self.upto
 
 

@@ -147,6 +147,11 @@ class Live:
         content = event.stored.content
         return event, {} if content is None else fields_of(decode_content(content))
 
+    def unwanted(self, arrival: Arrival) -> None:
+        assert arrival.operation is not None
+        if arrival.operation.ask.kind in ("tool", "infer") and isinstance(arrival.drafts, list):
+            self.note(arrival.drafts)
+
     def given_up(self, event: Event) -> None:
         self._calls.given_up(event)
 

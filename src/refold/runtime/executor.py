@@ -65,6 +65,8 @@ class Executor:
         self.before_stop: Callable[[], None] | None = None
         """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
+        self.loop: RunLoop
+        self._begun = False
         self.segment = 0
         self.failure: BaseException | None = None
         """What the code was ended with, instead of by itself."""
@@ -367,8 +369,9 @@ class Executor:
     # Segments.
 
     def _begin_segment(self, number: int, state: Any, started_us: int) -> None:
-        if number and hasattr(self, "loop"):
+        if self._begun:
             discard(self.loop)
+        self._begun = True
         self.segment = number
         self.failure = None
         self._settled.clear()

@@ -119,10 +119,11 @@ class Live:
         if operation.recorded:
             return  # It was counted when it was sent.
         kind = operation.ask.kind
+        if kind in ("tool", "step", "infer", "child"):
+            self.spent.time(self.now())
+            self.spent.step()
         if kind == "tool":
             self.spent.call()
-        if kind in ("tool", "step", "infer", "child"):
-            self.spent.step()
 
     def cancelled(self, operation: Operation) -> None:
         self._performers[operation.ask.kind].cancelled(operation, self)

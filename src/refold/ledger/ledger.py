@@ -218,6 +218,20 @@ class ScopedLedger:
             fingerprint=fingerprint(),
         )
 
+    async def unowned_runs(self, after: str = "", limit: int = 1000) -> list[RunRow]:
+        """Runs that have not ended and that no living process writes, by id, behind the run `after`: at most `limit`.
+
+        A dead owner counts as none, and so does one whose lease has expired. Imported runs, which nobody executes, are
+        among them (`origin`). Somebody else may open one at the same moment: `writer` says who got it.
+        """
+        return await self.ledger.store.unowned_runs(self.scope, after, limit)
+
+    async def is_written(self, stream: Stream) -> bool:
+        """Whether a living writer, of this process or another, has the stream."""
+        if self.ledger.writing(self.scope, stream):
+            return True
+        return await self.ledger.store.owned_elsewhere(self.scope, stream)
+
     async def run_head(self, run_id: str) -> Head:
         """Where a run stands. Raises RunNotFound."""
         async with self.reader() as reader:
@@ -240,6 +254,11 @@ class ScopedLedger:
                 scope=str(self.scope),
             )
         return found[0]
+
+    async def posted(self) -> list[Stream]:
+        """The streams to which something was posted that nobody has delivered yet."""
+        async with self.reader() as reader:
+            return await reader.posted()
 
     async def cursor(self, name: str, stream: Stream) -> int:
         """Where a named cursor stands in a stream; 0 when nobody moved it yet."""

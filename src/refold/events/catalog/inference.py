@@ -24,17 +24,18 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 @event("inference.requested")
 class InferenceRequested(Facts, frozen=True):
-    """Durable before the request leaves. Content: messages and tools (part lists), settings.
+    """Durable before the request leaves. Content: messages and tools (part lists), settings; recorded at the transport,
+    the request itself.
 
-    `fingerprint` is a keyed digest of the whole request. `reserved_...` is the most that the attempt was expected to
-    use; it counts as spent when no outcome follows.
+    `fingerprint` is a keyed digest of what makes two requests equal, for a replay to compare. `reserved_...` is the
+    most that the attempt was expected to use; it counts as spent when no outcome follows.
     """
 
     step_id: str
     model: Name
     provider: Name
     attempt: int = 1
-    operation: Literal["chat", "completion", "embedding", "rerank"] = "chat"
+    operation: Literal["chat", "completion", "embedding", "rerank", "other"] = "chat"
     fingerprint: str | None = None
     reserved_tokens: int | None = None
     reserved_amount: str | None = None
@@ -55,7 +56,7 @@ class InferencePart(Facts, frozen=True):
 @event("inference.completed")
 class InferenceCompleted(Facts, frozen=True):
     """An attempt was answered. Content: message (a part list of one), usage as the provider wrote it, response_id,
-    model as the provider named it.
+    model as the provider named it; recorded at the transport, the response itself.
     """
 
     step_id: str

@@ -99,8 +99,8 @@ class Refold:
     async def begin(self, recover: bool) -> None:
         """Starts to look after what is there."""
         if recover:
-            await self.recover()
             await sweep(self.scope)
+            await self.recover()
         self._pump = asyncio.get_running_loop().create_task(self._look_after(recover))
 
     async def close(self) -> None:
@@ -341,8 +341,8 @@ class Refold:
                         await self._take_over(stream.run_id)
                 if recover and self.ledger.clock.monotonic() - swept > _SWEEP * 1_000_000_000:
                     swept = self.ledger.clock.monotonic()
-                    await self.recover()
                     await sweep(self.scope)
+                    await self.recover()
             except RefoldError as error:
                 _log.warning("looking after the runs failed: %s", error.code)
 

@@ -104,6 +104,9 @@ class Live:
 
     # What the executor asks for.
 
+    def frontier(self) -> None:
+        self._calls.take_up(self)
+
     def begin(self, operation: Operation) -> None:
         if self.paused == "requested":
             self._held.append(operation)
@@ -169,8 +172,16 @@ class Live:
             return
         if self.paused or not asked:
             return
-        if all(each.in_doubt or each.ask.kind == "signal" for each in asked) and any(each.in_doubt for each in asked):
+        doubtful = [each for each in asked if self._in_doubt(each)]
+        if doubtful and all(each.ask.kind == "signal" for each in asked if each not in doubtful):
             self.spawn(self.pause("in_doubt"))
+
+    def _in_doubt(self, operation: Operation) -> bool:
+        """Whether only a resolution can move it: of its own doubt, or of that of an equal call, for which it waits."""
+        if operation.in_doubt:
+            return True
+        waits = self.outstanding.get(operation.site) in self._calls.doubts()
+        return waits and any(call.status == "in_doubt" for call in self.writer.open_calls())
 
     def ended(self) -> None:
         if self._ending.begun:
@@ -218,6 +229,7 @@ class Live:
         """An outcome that nobody waits for any more is recorded all the same."""
         for draft in drafts:
             self.writer.append(draft)
+        self.spawn(self._durable())
         self.executor.schedule()
 
     def later(self, operation: Operation, make: Callable[[], list[Draft]]) -> None:
@@ -308,7 +320,11 @@ class Live:
             self._own = own
 
     def _appended(self, event: Event) -> None:
-        if not self._own and event.site and role_of(event) is not Role.NONE:
+        if self._own:
+            return
+        if self.paused in ("in_doubt", "waiting") and event.type in ("tool.resolved", "tool.dispatched"):
+            self._resumed()
+        if event.site and role_of(event) is not Role.NONE:
             self.executor.progressed(event)
 
     async def end(self) -> None:

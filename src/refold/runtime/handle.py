@@ -56,7 +56,8 @@ class RunHandle:
                 raise running.error
             if running is not None and not running.over:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(running.moved.wait(), _POLL)
+                    async with asyncio.timeout(_POLL):
+                        await running.moved.wait()
             else:
                 await self._opened.ledger.store.changed()
 

@@ -10,6 +10,7 @@ import msgspec
 from refold.events.content import ContentDamaged, StoredContent, decode_content, unseal
 from refold.events.envelope import Event
 from refold.events.identity import Stream
+from refold.gateway.outcomes import is_delivery, read_artifact
 from refold.ledger.errors import Erased
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import Reader
@@ -42,12 +43,20 @@ class Record:
         return self._events.popleft() if self._events else None
 
     async def read(self) -> None:
-        """Reads the next page. Raises Erased, ContentDamaged, UnknownEvent."""
+        """Reads the next page. Raises Erased, ContentDamaged, ArtifactDamaged, UnknownEvent."""
         async with self._scope.reader() as reader:
             page = await reader.events(self.stream, self._read, self.upto, _PAGE)
             for event in page:
-                self._events.append((event, await read_fields(reader, self.stream, event)))
+                self._events.append((event, await self._fields(reader, event)))
         self._read = page[-1].seq if page else self.upto
+
+    async def _fields(self, reader: Reader, event: Event) -> Fields:
+        fields = await read_fields(reader, self.stream, event)
+        artifact_id = getattr(event.facts, "artifact_id", None) if is_delivery(event) else None
+        if artifact_id is not None:
+            files = self._scope.ledger.files
+            fields["result"] = msgspec.Raw(await read_artifact(reader, files, self.stream.run_id, artifact_id))
+        return fields
 
 
 async def read_fields(reader: Reader, stream: Stream, event: Event) -> Fields:

@@ -67,6 +67,9 @@ class Recorded:
     def given_up(self, event: Event) -> None:
         """Nobody will ask again."""
 
+    def unwanted(self, arrival: Any) -> NoReturn:
+        raise AssertionError("nothing arrives in a replay")
+
     def record(self, arrival: Any) -> NoReturn:
         raise AssertionError("nothing arrives in a replay")
 

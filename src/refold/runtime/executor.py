@@ -14,7 +14,6 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any
 
@@ -27,6 +26,7 @@ from refold.runtime.loop import RunLoop, RunTask
 from refold.runtime.operations import Ask, Fields, Operation
 from refold.runtime.record import Record
 from refold.runtime.scope import SiteScope
+from refold.runtime.segment import discard, whole
 from refold.runtime.signals import Mailbox, SignalAsk
 from refold.runtime.source import Source
 from refold.runtime.timers import TimerAsk
@@ -65,6 +65,8 @@ class Executor:
         self.before_stop: Callable[[], None] | None = None
         """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
+        self.loop: RunLoop
+        self._begun = False
         self.segment = 0
         self.failure: BaseException | None = None
         """What the code was ended with, instead of by itself."""
@@ -107,7 +109,7 @@ class Executor:
         for operation in self.asked.values():
             if operation.work is not None:
                 operation.work.cancel()
-        self._discard_loop()
+        discard(self.loop)
         if not self._over.done():
             if error is None:
                 self._over.set_result(None)
@@ -168,14 +170,22 @@ class Executor:
         try:
             self._go(perf_counter_ns() + _SLICE)
         except NeverQuiet as error:
-            self.failure = error
-            self.source.ended()
+            self._never_quiet(error)
         except BaseException as error:
             self.stop(error)
             if not isinstance(error, Exception):
                 raise
 
+    def _never_quiet(self, error: NeverQuiet) -> None:
+        if self.at_frontier:
+            self.failure = error
+            self.source.ended()
+        else:
+            self._diverge(self._compare.spinning(self.seq, error))
+
     def _go(self, until: int) -> None:
+        if not self.at_frontier and not self._catch_up(until):
+            return self.schedule()
         while not self.stopped:
             if not self.loop.turn(_SLICE):
                 return self.schedule()
@@ -185,6 +195,27 @@ class Executor:
             if perf_counter_ns() > until:
                 return self.schedule()
         return None
+
+    def _catch_up(self, until: int) -> bool:
+        """Delivers what the record holds in memory, without a look at the host in between. False: its time is used
+        up.
+        """
+        loop = self.loop
+        with loop.entered():
+            while loop is self.loop and not self.stopped:
+                if not loop.run(until):
+                    return False
+                for operation in self._new:
+                    operation.begun = True
+                self._new.clear()
+                while (taken := self._record.take()) is not None:
+                    if self._replayed(*taken):
+                        break
+                else:
+                    return True
+                if perf_counter_ns() > until:
+                    return False
+        return True
 
     def _end_turn(self) -> None:
         new, self._new = self._new, []
@@ -212,8 +243,10 @@ class Executor:
             arrival = self._arrived.popleft()
             operation = getattr(arrival, "operation", None)
             if operation is not None and operation.done():
-                continue  # The code has given it up meanwhile, and nothing was recorded.
-            self._deliver(*self.source.record(arrival))
+                self.source.unwanted(arrival)  # The code has given it up meanwhile.
+                continue
+            event, fields = self.source.record(arrival)
+            self._deliver(event, fields, role_of(event))
             return not self.stopped
         if self._main.done() and not any(each.ask.drains for each in self.asked.values()):
             self.source.ended()
@@ -249,11 +282,11 @@ class Executor:
             self._diverge(self._compare.end(event, fields, self))
             return False
         if role is Role.SIGNAL or role is Role.STOP:
-            self._deliver(event, fields)
+            self._deliver(event, fields, role)
             return True
         operation = self._asked_at(event)
         if operation is None:
-            if (event.site or self._sites.get(getattr(event.facts, "tool_call_id", ""), "")) not in self._settled:
+            if not self._is_past(event):
                 self._diverge(self._compare.missing(event, fields, self))
             elif role is Role.OUTCOME:
                 self.source.given_up(event)
@@ -265,7 +298,8 @@ class Executor:
             # A cancellation that waits for the outcome is told that there is none to wait for.
             operation.recorded.append((event, fields))
             return False
-        self._deliver(event, fields)
+        self.loop.advance(event.recorded_at)
+        self._settle(operation, event, fields, role)
         return True
 
     def _asked_at(self, event: Event) -> Operation | None:
@@ -277,20 +311,27 @@ class Executor:
             return self.asked.get(event.site or self._sites.get(call, ""))
         return self.asked.get(event.site)
 
-    def _deliver(self, event: Event, fields: Fields) -> None:
+    def _is_past(self, event: Event) -> bool:
+        """Whether the code is done with what an event is about: it gave it up, or left its segment."""
+        site = event.site or self._sites.get(getattr(event.facts, "tool_call_id", ""), "")
+        segment = site.partition("/")[0]
+        return site in self._settled or (segment.isdecimal() and int(segment) < self.segment)
+
+    def _deliver(self, event: Event, fields: Fields, role: Role) -> None:
+        """Hands a fact to the code, which runs afterwards."""
         self.seq = event.seq
         self.loop.advance(event.recorded_at)
-        role = role_of(event)
         if role is Role.SIGNAL:
-            return self._signal(event, fields)
-        if role is Role.STOP:
+            self._signal(event, fields)
+        elif role is Role.STOP:
             self._main.cancel()
-            return None
-        operation = self._asked_at(event)
-        if operation is None:
-            return None  # It was given up after its outcome had been recorded.
+        elif (operation := self._asked_at(event)) is not None:
+            self._settle(operation, event, fields, role)
+
+    def _settle(self, operation: Operation, event: Event, fields: Fields, role: Role) -> None:
         if role is Role.PART:
-            return operation.ask.part(event, fields)  # type: ignore[attr-defined,no-any-return]
+            operation.ask.part(event, fields)  # type: ignore[attr-defined]
+            return None
         del self.asked[operation.site]
         self._settled.add(operation.site)
         if operation.cancelling and role is Role.OUTCOME:
@@ -327,30 +368,17 @@ class Executor:
 
     # Segments.
 
-    def _begin_segment(self, segment: int, state: Any, started_us: int) -> None:
-        if segment and hasattr(self, "loop"):
-            self._discard_loop()
-        self.segment = segment
+    def _begin_segment(self, number: int, state: Any, started_us: int) -> None:
+        if self._begun:
+            discard(self.loop)
+        self._begun = True
+        self.segment = number
         self.failure = None
+        self._settled.clear()
+        self._sites.clear()
         self._timers: dict[asyncio.TimerHandle, Operation] = {}
-        self.loop = RunLoop(self, SiteScope(None, str(segment)), started_us)
-        self._main = self.loop.create_main(self._whole(self._main_of(segment, state)))
-
-    async def _whole(self, code: Coroutine[Any, Any, Any]) -> Any:
-        """The workflow's function and what it leaves behind: its tasks are cancelled in the order of their making, its
-        generators closed, before the run ends.
-        """
-        try:
-            return await code
-        finally:
-            me = asyncio.current_task()
-            left = [each for each in asyncio.all_tasks(self.loop) if each is not me and isinstance(each, RunTask)]
-            left.sort(key=lambda each: each.number)
-            for each in left:
-                each.cancel()
-            if left:
-                await asyncio.gather(*left, return_exceptions=True)
-            await self.loop.shutdown_asyncgens()
+        self.loop = RunLoop(self, SiteScope(None, str(number)), started_us)
+        self._main = self.loop.create_main(whole(self.loop, self._main_of(number, state)))
 
     @property
     def main(self) -> RunTask:
@@ -365,13 +393,3 @@ class Executor:
             return self._main.result(), None
         except BaseException as error:  # noqa: BLE001 - CancelledError too is an end
             return None, error
-
-    def _discard_loop(self) -> None:
-        """Forgets the code of a segment where it stands. Its operations have nobody left to be delivered to."""
-        for task in sorted(asyncio.all_tasks(self.loop), key=hash):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coro = task.get_coro()
-            if not task.done() and coro is not None and not getattr(coro, "cr_running", False):
-                with suppress(BaseException):  # Code that refuses to be left: nothing of it can act any more.
-                    coro.close()
-        self.loop.close()

@@ -98,6 +98,10 @@ class Comparison:
         """The site asks something else than it did."""
         return self._made(event, "changed", operation, tree(fields), difference, event.site)
 
+    def spinning(self, seq: int, error: RefoldError) -> Divergence:
+        """The code goes on and on where, on record, it waited."""
+        return Divergence(seq, None, "missing", None, None, error.message, None, error.remedy)
+
     def unreadable(self, event: Event, operation: Operation, error: RefoldError) -> Divergence:
         """What was recorded does not fit the code's classes."""
         return self._made(event, "type", operation, event.type, error.message, event.site)

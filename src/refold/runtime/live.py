@@ -119,10 +119,11 @@ class Live:
         if operation.recorded:
             return  # It was counted when it was sent.
         kind = operation.ask.kind
+        if kind in ("tool", "step", "infer", "child"):
+            self.spent.time(self.now())
+            self.spent.step()
         if kind == "tool":
             self.spent.call()
-        if kind in ("tool", "step", "infer", "child"):
-            self.spent.step()
 
     def cancelled(self, operation: Operation) -> None:
         self._performers[operation.ask.kind].cancelled(operation, self)
@@ -146,6 +147,11 @@ class Live:
             return event, {name: msgspec.Raw(data) for name, data in arrival.content(event).items()}
         content = event.stored.content
         return event, {} if content is None else fields_of(decode_content(content))
+
+    def unwanted(self, arrival: Arrival) -> None:
+        assert arrival.operation is not None
+        if arrival.operation.ask.kind in ("tool", "infer") and isinstance(arrival.drafts, list):
+            self.note(arrival.drafts)
 
     def given_up(self, event: Event) -> None:
         self._calls.given_up(event)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import sys
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -117,40 +119,53 @@ class RunLoop(Refusals):
 
     # A turn.
 
-    def turn(self, budget_ns: int | None = None) -> bool:
+    def turn(self, budget_ns: int) -> bool:
         """Runs the code until it is quiet. False: the budget of real time was used up before, and a further call goes
-        on; that changes when code runs, not in which order.
-
-        Quiet is one pass of the ready list in which no task moved and nothing was asked for, unless it left something
-        in the list that was not in it before: what reschedules only itself (a cancel scope does) waits for the next
-        delivery. Raises NeverQuiet.
+        on; that changes when code runs, not in which order. Raises NeverQuiet.
         """
-        until = None if budget_ns is None else perf_counter_ns() + budget_ns
+        with self.entered():
+            return self.run(perf_counter_ns() + budget_ns)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Makes this the loop that runs in this thread; the host's comes back at the end."""
         outer = events._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
+        collecting = gc.isenabled()
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._generators_first, finalizer=None)
         asyncio.tasks.__dict__["set"] = _InOrder
         self._entered = True
         misuse.enter()
+        # The collector would run code of people's finalizers at moments that no replay meets again.
+        gc.disable()
         try:
-            while self._ready:
-                if self._pass():
-                    break
-                self._passes += 1
-                if self._passes % _LOOK == 0:
-                    if self._passes > _PATIENCE:
-                        raise NeverQuiet(f"Workflow code ran {self._passes} rounds without waiting for anything.")
-                    if until is not None and perf_counter_ns() > until:
-                        return False
-            self._passes = 0
-            return True
+            yield
         finally:
+            if collecting:
+                gc.enable()
             misuse.leave()
             self._entered = False
             asyncio.tasks.__dict__.pop("set", None)
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
+
+    def run(self, until_ns: int) -> bool:
+        """Passes of the ready list until one is quiet: no task moved and nothing was asked for, unless it left
+        something in the list that was not in it before. What reschedules only itself (a cancel scope does) waits for
+        the next delivery. False: the time is over. Raises NeverQuiet.
+        """
+        while self._ready:
+            if self._pass():
+                break
+            self._passes += 1
+            if self._passes % _LOOK == 0:
+                if self._passes > _PATIENCE:
+                    raise NeverQuiet(f"Workflow code ran {self._passes} rounds without waiting for anything.")
+                if perf_counter_ns() > until_ns:
+                    return False
+        self._passes = 0
+        return True
 
     def _pass(self) -> bool:
         """One pass of the list as it stands. Whether it was a quiet one."""
@@ -168,8 +183,10 @@ class RunLoop(Refusals):
                 else:
                     ran.append(callback)
             handle._run()
-        if moved or self.requested:
-            self._passes = 0 if self.requested else self._passes
+        if self.requested:
+            self._passes = 0
+            return False
+        if moved:
             return False
         return all(handle._callback in ran for handle in ready)  # type: ignore[attr-defined]
 

@@ -24,6 +24,7 @@ from refold.events.identity import Stream
 from refold.events.values import keyed_digest
 from refold.gateway.doubt import Resolved, resolve
 from refold.gateway.resolutions import Decision
+from refold.gateway.sweeping import sweep
 from refold.ids import Ids
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import RunNotFound, StreamClosed
@@ -98,6 +99,7 @@ class Refold:
     async def begin(self, recover: bool) -> None:
         """Starts to look after what is there."""
         if recover:
+            await sweep(self.scope)
             await self.recover()
         self._pump = asyncio.get_running_loop().create_task(self._look_after(recover))
 
@@ -339,6 +341,7 @@ class Refold:
                         await self._take_over(stream.run_id)
                 if recover and self.ledger.clock.monotonic() - swept > _SWEEP * 1_000_000_000:
                     swept = self.ledger.clock.monotonic()
+                    await sweep(self.scope)
                     await self.recover()
             except RefoldError as error:
                 _log.warning("looking after the runs failed: %s", error.code)

@@ -10,7 +10,7 @@ import msgspec
 from refold.events.content import ContentDamaged, StoredContent, decode_content, unseal
 from refold.events.envelope import Event
 from refold.events.identity import Stream
-from refold.gateway.outcomes import is_delivery, read_artifact
+from refold.gateway.outcomes import read_artifact
 from refold.ledger.errors import Erased
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import Reader
@@ -19,6 +19,9 @@ from refold.runtime.operations import Fields
 _PAGE = 1000
 _RESOLVED = frozenset({"inference.completed", "inference.failed"})
 """Types whose lists of parts are read at once, since code gets them: an answer is one message."""
+
+_RESULTS = frozenset({"tool.answered", "tool.replayed", "tool.resolved"})
+"""Types whose result an artifact may hold."""
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -47,16 +50,13 @@ class Record:
         async with self._scope.reader() as reader:
             page = await reader.events(self.stream, self._read, self.upto, _PAGE)
             for event in page:
-                self._events.append((event, await self._fields(reader, event)))
+                fields = await read_fields(reader, self.stream, event)
+                artifact = getattr(event.facts, "artifact_id", None)
+                if artifact is not None and event.type in _RESULTS:
+                    files, run_id = self._scope.ledger.files, self.stream.run_id
+                    fields["result"] = msgspec.Raw(await read_artifact(reader, files, run_id, artifact))
+                self._events.append((event, fields))
         self._read = page[-1].seq if page else self.upto
-
-    async def _fields(self, reader: Reader, event: Event) -> Fields:
-        fields = await read_fields(reader, self.stream, event)
-        artifact_id = getattr(event.facts, "artifact_id", None) if is_delivery(event) else None
-        if artifact_id is not None:
-            files = self._scope.ledger.files
-            fields["result"] = msgspec.Raw(await read_artifact(reader, files, self.stream.run_id, artifact_id))
-        return fields
 
 
 async def read_fields(reader: Reader, stream: Stream, event: Event) -> Fields:

@@ -105,7 +105,8 @@ class Running:
             return
         async with opened.scope.reader() as reader:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
-            spent = await spent_so_far(reader, self.run_id, begin.budget)
+            started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
+            spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         codec = opened.app.codec
         clock, ids = opened.ledger.clock, opened.ledger.ids

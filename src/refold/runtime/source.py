@@ -26,6 +26,10 @@ class Source(Protocol):
         """An outcome is on record, and the code that had asked did not want it any more."""
         ...
 
+    def unwanted(self, arrival: Any) -> None:
+        """What came for an operation that the code has given up meanwhile."""
+        ...
+
     def record(self, arrival: Any) -> tuple[Event, Fields]:
         """Makes an arrival a fact: appends its events and returns the one that is delivered."""
         ...

@@ -50,8 +50,8 @@ class StepAsk:
         self.args = args
         self.options = options
         self.codec = codec
-        self.name: str = step_name(function)
         self.hints = hints_of(function)
+        self.name: str = self.hints.name
         arguments = [*args, options] if options else list(args)
         # The proof that they can be recorded comes before anything is done with them.
         self.input = Encoded(codec.encode(arguments, self.hints.arguments))
@@ -79,8 +79,9 @@ def input_difference(recorded: msgspec.Raw | None, asked: bytes) -> str | None:
 
 
 class Hints(NamedTuple):
-    """Where the classes of a function's arguments and result are named."""
+    """What a function says of itself: its name, and where the classes of its arguments and result are named."""
 
+    name: str
     arguments: Any
     result: Any
 
@@ -91,10 +92,10 @@ def hints_of(function: Callable[..., Any]) -> Hints:
     try:
         found = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
     except (NameError, TypeError, AttributeError):
-        return Hints(Any, Any)
+        return Hints(step_name(function), Any, Any)
     result = found.pop("return", Any)
     parameters = tuple(found.values())
-    return Hints(tuple[parameters] if parameters else Any, result)  # type: ignore[valid-type]
+    return Hints(step_name(function), tuple[parameters] if parameters else Any, result)  # type: ignore[valid-type]
 
 
 def step_name(function: Callable[..., Any]) -> str:

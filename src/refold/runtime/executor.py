@@ -92,6 +92,11 @@ class Executor:
         self._progressed.append((event, {}))
         self.schedule()
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the code has been told everything that is known, and waits."""
+        return self.at_frontier and not (self._scheduled or self._arrived or self._progressed)
+
     def schedule(self) -> None:
         if not self._scheduled and not self.stopped:
             self._scheduled = True

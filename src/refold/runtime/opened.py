@@ -173,10 +173,10 @@ class Refold:
         """
         run_id = await self.scope.resolve_run(run)
         running = self._runs.get(run_id)
-        if running is not None and not running.over:
+        if (running is not None and not running.over) or await self.scope.is_written(Stream.run(run_id)):
             await self._tell(run_id, "resume", {}, "")
         else:
-            self._runs[run_id] = Running(self, run_id)
+            self._runs[run_id] = Running(self, run_id, resume=True)
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:

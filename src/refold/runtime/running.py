@@ -48,7 +48,9 @@ _log = logging.getLogger("refold.runtime")
 class Running:
     """One run that this process has, or tries to have."""
 
-    def __init__(self, opened: Refold, run_id: str, writer: StreamWriter | None = None) -> None:
+    def __init__(
+        self, opened: Refold, run_id: str, writer: StreamWriter | None = None, *, resume: bool = False
+    ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
         self.error: RefoldError | None = None
@@ -57,6 +59,8 @@ class Running:
         self.moved = asyncio.Event()
         self._opened = opened
         self._writer = writer
+        self._resume = resume
+        """Whether somebody asked for it: a run that was paused on request waits for that."""
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
         self.task = asyncio.get_running_loop().create_task(self._stay())
@@ -122,7 +126,7 @@ class Running:
         self.live = live
         if begin.started is None:
             begin = begin._replace(started=writer.append(Draft(RunStarted())))
-        elif begin.paused in ("waiting", "diverged"):
+        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
             live.unpause()
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
@@ -165,6 +169,12 @@ class Running:
 
         return main
 
+    def stands(self, reason: str) -> bool:
+        """Whether a pause that the record holds is still true, as far as this process knows."""
+        if self.over:
+            return True
+        return self.live is not None and self.live.paused == reason and self.live.stands()
+
     # From outside.
 
     def hand(self, item: InboxItem) -> None:
@@ -188,9 +198,9 @@ class Running:
         elif item.kind == "cancel":
             self._stop(live, "canceled", payload["basis"], item)
         elif item.kind == "pause":
-            live.spawn(live.pause("requested", {"basis": payload["basis"]}))
+            live.spawn(live.pause("requested", {"basis": payload["basis"]}, item.key))
         else:
-            live.unpause()
+            live.unpause(item.key)
 
     def _stop(self, live: Live, why: Any, basis: str, item: InboxItem | None) -> None:
         if live.stopping(why):

@@ -277,7 +277,7 @@ class Live:
 
     async def pause(self, reason: Any, drafted: dict[str, Any] | None = None) -> None:
         """Says in the record that the run waits, and for what."""
-        if self.paused is not None:
+        if self.paused is not None and reason != "diverged":
             return
         self.paused = reason
         self._append(Draft(RunPaused(reason), drafted))

@@ -19,10 +19,10 @@ from refold.ledger.ledger import ScopedLedger
 from refold.replay.present import to_json
 from refold.runtime.app import App
 from refold.runtime.beginning import Beginning, read_beginning
+from refold.runtime.comparison import Comparison, tree
 from refold.runtime.divergence import Divergence, first_difference
 from refold.runtime.executor import Executor
 from refold.runtime.failures import encode_error
-from refold.runtime.frontier import Comparison, tree
 from refold.runtime.operations import Fields, Operation
 from refold.runtime.record import Record
 from refold.runtime.run import Run
@@ -105,7 +105,7 @@ class Replaying:
         executor = self._executor
         executor.before_stop = self._look
         if self._begin.started is not None:
-            executor.start(self._begin.clock_from)
+            executor.start(self._begin.after, self._begin.clock_from)
             await executor.wait()
         after = await self._scope.run_head(self._begin.run_id)
         state = self._state or {"segment": 0, "status": "not started", "waits_for": []}

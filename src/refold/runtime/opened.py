@@ -261,7 +261,8 @@ class Refold:
         path: str,
     ) -> None:
         """Makes a child run where it is not there yet, and sees that it goes on."""
-        if not await self.exists(run_id):
+        row = await self._row(run_id)
+        if row is None:
             facts = msgspec.structs.replace(
                 self._created(workflow, run_id, input.data),
                 effect_domain=parent.effect_domain,
@@ -270,7 +271,7 @@ class Refold:
                 site_path=path,
             )
             await self._create(facts, input.data, run_id, key, workflow.budget)
-        elif run_id not in self._runs or self._runs[run_id].over:
+        elif row.reason != "diverged" and (run_id not in self._runs or self._runs[run_id].over):
             self._runs[run_id] = Running(self, run_id)
 
     async def exists(self, run_id: str) -> bool:
@@ -347,13 +348,17 @@ class Refold:
                 _log.warning("looking after the runs failed: %s", error.code)
 
     async def _take_over(self, run_id: str) -> None:
-        """Somebody posted to a run that nobody has: it goes on here, if its code is here."""
+        """Somebody posted to a run that nobody has: it goes on here, if its code is here. Not after a drift."""
         if run_id in self._runs and self._runs[run_id].error is not None:
             return
+        row = await self._row(run_id)
+        if row is not None and row.ended_at is None and row.reason != "diverged" and self._has_code(row):
+            self._runs[run_id] = Running(self, run_id)
+
+    async def _row(self, run_id: str) -> RunRow | None:
         async with self.scope.reader() as reader:
             rows = await reader.rows(RunRow, {"run_id": run_id})
-        if rows and rows[0].ended_at is None and self._has_code(rows[0]):
-            self._runs[run_id] = Running(self, run_id)
+        return rows[0] if rows else None
 
     async def _hand_over(self, running: Running) -> None:
         async with self.scope.reader() as reader:

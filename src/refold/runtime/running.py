@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,10 +27,11 @@ from refold.runtime.beginning import Beginning, read_beginning
 from refold.runtime.budget import Spent, spent_so_far
 from refold.runtime.calls import Calls
 from refold.runtime.children import Children
+from refold.runtime.comparison import Comparison
 from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
-from refold.runtime.frontier import Comparison
+from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
@@ -131,7 +133,7 @@ class Running:
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
         try:
-            executor.start(begin.clock_from, begin.segment, begin.state(codec))
+            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
@@ -139,7 +141,8 @@ class Running:
                 self._expire_at(begin.created.deadline_us, live)
             await executor.wait()
             if live.divergences:
-                await live.pause("diverged", {"divergences": [_plain(each) for each in live.divergences]})
+                reports = [await explained(opened.scope, self.run_id, each) for each in live.divergences]
+                await live.pause("diverged", {"divergences": [_plain(each) for each in reports]})
                 await writer.close()
         finally:
             executor.stop()

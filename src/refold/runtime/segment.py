@@ -27,6 +27,10 @@ async def whole(loop: RunLoop, code: Coroutine[Any, Any, Any]) -> Any:
         await loop.shutdown_asyncgens()
 
 
+async def never_begun() -> None:
+    """Stands in for code whose input or state could not be made again."""
+
+
 def discard(loop: RunLoop) -> None:
     """Forgets the code of a segment where it stands. Its operations have nobody left to be delivered to."""
     for task in sorted(asyncio.all_tasks(loop), key=hash):

@@ -110,6 +110,8 @@ class Refold:
             await asyncio.gather(self._pump, return_exceptions=True)
         for running in list(self._runs.values()):
             await running.close()
+        for provider in self.app.models.values():
+            await provider.aclose()
         await self.ledger.close()
 
     # Runs.

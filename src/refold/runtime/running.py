@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -33,14 +33,14 @@ from refold.runtime.frontier import Comparison
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
+from refold.runtime.posting import Kind, payload_of
 from refold.runtime.record import Record
 from refold.runtime.run import Run
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
 
-KINDS = frozenset({"signal", "cancel", "pause", "resume"})
-"""What is posted to a run for its executor."""
+KINDS = frozenset(get_args(Kind))
 
 _log = logging.getLogger("refold.runtime")
 
@@ -168,6 +168,13 @@ class Running:
 
         return main
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the run has not ended, and this process, which had it, is done with it all the same."""
+        if not self.over or isinstance(self.error, StreamOwned | StreamClosed):
+            return False
+        return self._writer is None or not self._writer.closed
+
     def stands(self, reason: str) -> bool:
         """Whether a pause that the record holds is still true, as far as this process knows."""
         if self.over:
@@ -189,7 +196,7 @@ class Running:
     def _deliver(self, item: InboxItem, live: Live) -> None:
         if item.kind not in KINDS:
             return  # The gateway's own, a resolution: it looks for those itself.
-        payload = self._opened.opened_payload(item)
+        payload = payload_of(item)
         if item.kind == "signal":
             facts = SignalReceived(live.id("st"), payload["name"])
             value = Encoded(payload["value"])

@@ -7,13 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from refold import App, CannotTell, DidNotHappen, Happened, Ledger, Resend, Run, RunPaused, Stream, open_ledger
+from refold import (
+    App,
+    CannotTell,
+    DidNotHappen,
+    Happened,
+    Ledger,
+    Resend,
+    Run,
+    RunEnded,
+    RunPaused,
+    Stream,
+    open_ledger,
+)
 from refold.clock import SystemClock
 from refold.gateway.doubt import resolve
 from refold.gateway.resolutions import Decision
 from refold.gateway.tools import Doubt
 from refold.runtime.opened import Refold
-from refold.runtime.posting import post_signal
+from refold.runtime.posting import post_cancel, post_signal
 from refold.runtime.waiting import result_or_let_go, waits_of
 
 
@@ -263,3 +275,53 @@ class Later(SystemClock):
 
     def now(self) -> int:
         return super().now() + 3_600_000_000
+
+
+async def test_a_run_paused_on_request_is_canceled_and_what_was_held_is_not_sent(tmp_path: Path) -> None:
+    app, sent = App("t"), []
+
+    @app.tool(effect="unsafe")
+    async def pay(amount: int) -> None:
+        sent.append(amount)
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        await run.signal("go")
+        await pay(7)
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        await rf.pause(run.id)
+        await until(rf, run.id, "run.paused")
+        await rf.signal(run.id, "go")
+        await until(rf, run.id, "signal.received")
+        await rf.cancel(run.id, basis="enough")
+        with pytest.raises(RunEnded) as ended:
+            await run.result()
+        assert (ended.value.facts["status"], sent) == ("canceled", [])
+
+
+async def test_what_was_posted_while_nobody_had_the_run_comes_before_anything_is_begun(tmp_path: Path) -> None:
+    place, app, sent = str(tmp_path / "l.db"), App("t"), []
+
+    @app.tool(effect="unsafe")
+    async def pay(amount: int) -> None:
+        sent.append(amount)
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        await run.signal("go")
+        await pay(7)
+
+    async with app.open(place) as rf:
+        run = await rf.start(work)
+        await rf.pause(run.id)
+        await until(rf, run.id, "run.paused")
+        await rf.signal(run.id, "go")
+        await until(rf, run.id, "signal.received")
+    async with await open_ledger(place) as ledger:
+        await post_cancel(ledger.scope(), run.id, "enough")
+    async with app.open(place, recover=False) as rf:
+        with pytest.raises(RunEnded) as ended:
+            await (await rf.resume(run.id)).result()
+        assert (ended.value.facts["status"], sent) == ("canceled", [])

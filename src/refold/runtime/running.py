@@ -102,6 +102,7 @@ class Running:
         opened = self._opened
         self.live = None
         self._seen.clear()
+        self._waiting.clear()
         if self._writer is None or not self._writer.alive:
             self._writer = await opened.scope.writer(self.stream)
         writer = self._writer
@@ -110,6 +111,8 @@ class Running:
         async with opened.scope.reader() as reader:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
             spent = await spent_so_far(reader, self.run_id, begin.budget)
+            for item in await reader.inbox(self.stream):
+                self.hand(item)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         codec = opened.app.codec
         clock, ids = opened.ledger.clock, opened.ledger.ids
@@ -212,6 +215,8 @@ class Running:
         if live.stopping(why):
             draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
             live.post(draft, None if item is None else item.key)
+            if live.paused == "requested":
+                live.unpause()  # What is held must settle before the run can end.
 
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())

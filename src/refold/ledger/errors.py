@@ -50,14 +50,29 @@ class RunNotFound(RefoldError):
 
 
 class KeyConflict(RefoldError):
-    """A run with this key exists with another workflow or other input. A key names one piece of work for ever.
+    """A run with this key exists with another workflow or other input, or another intent has this idempotency key. A
+    key names one piece of work for ever.
 
-    Inputs are compared by the digest that `run.created` holds, so this is found after an erasure as well.
+    Inputs are compared by the digest that `run.created` holds, so this is found after an erasure as well. Of two
+    streams that claim one idempotency key at the same moment, one gets this, with the id of the other's intent.
     """
 
     code = "key_conflict"
     exit_status = 6
     remedy = "Use another key for other work; the same key with the same input returns the existing run."
+
+
+class IntentMoved(RefoldError):
+    """Another stream has brought the intent further, or has just made it. Nothing of this stream's batch was written,
+    and its writer dropped what it had in memory.
+
+    Each event of an intent carries its next revision. A commit writes an intent only where the stored revision is the
+    one that the batch builds on, so that of two streams that act on the same knowledge one is told.
+    """
+
+    code = "intent_moved"
+    exit_status = 6
+    remedy = "Open the stream again, read the intent as it stands now, and decide from there."
 
 
 class LedgerFull(RefoldError):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from refold.events.envelope import Event, EventRow, Head
 from refold.events.identity import Scope, Stream
 from refold.projections import FoldState, Row
-from refold.projections.rows import IntentRow
+from refold.projections.rows import IntentRow, RunRow
 
 R = TypeVar("R", bound=Row)
 
@@ -77,6 +77,13 @@ class InboxItem(NamedTuple):
     delivered_seq: int | None = None
 
 
+class IntentMove(NamedTuple):
+    """An intent as a batch leaves it, and the revision that it builds on: 0 where it makes the intent."""
+
+    before: int
+    row: tuple[Any, ...]
+
+
 class StreamBatch(NamedTuple):
     """What one writer has ready for one commit."""
 
@@ -90,6 +97,8 @@ class StreamBatch(NamedTuple):
     events: Sequence[EventRow]
     blobs: Sequence[BlobRow]
     rows: Sequence[tuple[type[Row], tuple[Any, ...]]]
+    """Of every table but that of intents."""
+    intents: Sequence[IntentMove]
     snapshot: Snapshot | None
     delivered: Sequence[tuple[str, int]]
     """Inbox keys and the seq at which each was delivered."""
@@ -114,7 +123,9 @@ class Committed(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The batch is not there and will not be: `error` says why (Fenced, LedgerFull, a key that is taken...)."""
+    """The batch is not there and will not be: `error` says why (Fenced, IntentMoved, LedgerFull, a key that is
+    taken...).
+    """
 
     error: Exception
 
@@ -212,6 +223,10 @@ class Reader(Protocol):
         """What was posted and not yet delivered, oldest first."""
         ...
 
+    async def posted(self) -> list[Stream]:
+        """The streams whose inbox holds something that was not delivered yet."""
+        ...
+
 
 class Store(Protocol):
     """A database that keeps the ledger. SQLite is built in; `refold.ledger.conformance` judges any other."""
@@ -228,12 +243,26 @@ class Store(Protocol):
 
     async def release(self, scope: Scope, stream: Stream, epoch: int) -> None: ...
 
+    async def owned_elsewhere(self, scope: Scope, stream: Stream) -> bool:
+        """Whether another process that may still write owns the stream. A dead or expired one does not."""
+        ...
+
     async def commit(self, batches: Sequence[StreamBatch]) -> list[Outcome]:
-        """Makes batches durable, each whole or not at all, none failing for another's conflict."""
+        """Makes batches durable, each whole or not at all, none failing for another's conflict.
+
+        A batch is lost where its stream no longer stands at `previous` (Fenced), or one of its intents no longer at the
+        revision that it builds on (IntentMoved).
+        """
         ...
 
     async def intents(self, scope: Scope, ids: Sequence[str]) -> list[IntentRow]:
         """The rows of these intents as they stand, for a stream that touches them for the first time."""
+        ...
+
+    async def unowned_runs(self, scope: Scope, after: str, limit: int) -> list[RunRow]:
+        """Runs that have not ended and that nobody writes, by id and behind `after`: their owner let go of them, or is
+        dead, or its lease has expired. A run that this process owns is not among them.
+        """
         ...
 
     async def find_part(self, stream_no: int, scope: Scope, lookup: bytes) -> tuple[int, bytes] | None:
@@ -245,7 +274,9 @@ class Store(Protocol):
         ...
 
     async def post(self, scope: Scope, stream: Stream, item: InboxItem) -> bool:
-        """Puts an item into a stream's inbox; False when its key was there already."""
+        """Puts an item into a stream's inbox; False when its key was there already. Wakes those who wait in
+        `changed`.
+        """
         ...
 
     async def move_cursor(self, scope: Scope, name: str, stream: Stream, seq: int) -> None:
@@ -271,7 +302,9 @@ class Store(Protocol):
         ...
 
     async def changed(self) -> None:
-        """Returns when something may have been committed by any process; at the latest after the poll interval."""
+        """Returns when something may have been committed or posted by any process: by this one, at once; by another,
+        after the poll interval.
+        """
         ...
 
     async def close(self) -> None: ...

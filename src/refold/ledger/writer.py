@@ -4,10 +4,12 @@ commit.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import struct
 from collections import OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -27,10 +29,10 @@ from refold.ledger.blobs import leaf
 from refold.ledger.drafts import Draft, Sealed, redact_json, seal_draft
 from refold.ledger.errors import Fenced, StreamClosed, StreamFull
 from refold.ledger.group import GroupCommit
-from refold.ledger.port import MAX_SEQ, BlobRow, Committed, Outcome, Snapshot, Store, StreamBatch
+from refold.ledger.port import MAX_SEQ, BlobRow, Committed, IntentMove, Outcome, Snapshot, Store, StreamBatch
 from refold.ledger.snapshots import take_snapshot
 from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold, freeze, thaw
-from refold.projections.rows import IntentRow
+from refold.projections.rows import IntentRow, ToolCallRow
 from refold.projections.runs import InvalidTransition
 
 SNAPSHOT_EVERY = 2000
@@ -90,14 +92,17 @@ class StreamWriter:
         self._blobs: list[BlobRow] = []
         self._delivered: list[tuple[str, int]] = []
         self._intents = Intents()
-        self._touched: dict[str, IntentRow] = {}
+        self._touched: dict[str, tuple[int, IntentRow]] = {}  # Each with the revision before this batch's first.
         # Without the values: four thousand messages would be most of an import's memory. `None` = shown as it is.
         self._parts: OrderedDict[bytes, tuple[int, bytes, Any]] = OrderedDict()
         self._knows_all_parts = head.seq == 0
+        self._finding_part = asyncio.Lock()
         self._closed = False
         self._error: Exception | None = None
         self._released = False
         self._pid = os.getpid()
+        self.appended: Callable[[Event], None] | None = None
+        """Told of every event that was appended, by whomever."""
 
     @property
     def head(self) -> Head:
@@ -112,6 +117,10 @@ class StreamWriter:
     def awaits(self, tool_call_id: str) -> bool:
         """Whether a tool call of this stream is open: it has no outcome yet."""
         return tool_call_id in self._state.open.calls
+
+    def open_calls(self) -> list[ToolCallRow]:
+        """Copies of the rows of tool calls that may still change: a failed one may be made again."""
+        return [msgspec.structs.replace(call) for call in self._state.open.calls.values()]
 
     @property
     def alive(self) -> bool:
@@ -134,8 +143,8 @@ class StreamWriter:
     def append(self, draft: Draft, *, delivers: str | None = None) -> Event:
         """Adds an event to the open batch and returns it; durable after the next `barrier`.
 
-        `delivers` is the key of the inbox item that this event turns into a fact. Raises StreamClosed, NotRecordable,
-        BrokenFold, InvalidTransition - and then nothing was added.
+        `delivers`, here or in the draft, is the key of the inbox item that this event turns into a fact. Raises
+        StreamClosed, NotRecordable, BrokenFold, InvalidTransition - and then nothing was added.
         """
         self.check()
         if self._closed:
@@ -188,14 +197,17 @@ class StreamWriter:
             raise
         if touches:
             intent = self._intents.apply(event, self._state.stream_name, self._state.run_id)
-            self._touched[intent.intent_id] = intent
+            self._touched.setdefault(intent.intent_id, (intent.revision - 1, intent))
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)
+        delivers = delivers or draft.delivers
         if delivers is not None:
             self._delivered.append((delivers, seq))
         if name in TERMINAL and self.stream.kind == "run":
             self._closed = True
         self._group.add(self)
+        if self.appended is not None:
+            self.appended(event)
         return event
 
     def _hash(self, draft: Draft, sealed: Sealed, now: int) -> bytes:
@@ -226,18 +238,31 @@ class StreamWriter:
         encoded = values.encode(value)
         lookup = keyed_digest(self.secret, "part", encoded)
         known = self._parts.get(lookup)
-        if known is not None:
+        if known is None:
+            known = await self._unremembered_part(lookup, encoded)
+        else:
             self._parts.move_to_end(lookup)
-            return Part(known[0], known[1], value if known[2] is None else known[2])
+        number, proof, shown = known
+        return Part(number, proof, value if shown is None else shown)
+
+    async def _unremembered_part(self, lookup: bytes, encoded: bytes) -> tuple[int, bytes, Any]:
+        if self._stream_no is None or self._knows_all_parts:
+            return self._remember_part(lookup, encoded, None)
+        # One at a time: what the store is being asked for must not be numbered meanwhile, by an equal part.
+        async with self._finding_part:
+            known = self._parts.get(lookup)
+            if known is None:
+                found = await self._store.find_part(self._stream_no, self.scope, lookup)
+                known = self._remember_part(lookup, encoded, found)
+            return known
+
+    def _remember_part(self, lookup: bytes, encoded: bytes, found: tuple[int, bytes] | None) -> tuple[int, bytes, Any]:
         shown, view, view_digest = None, None, None
         if self._redactor.suspicious(encoded):
             redacted, count = redact_json(self._redactor, encoded)
             if count:
                 shown = json.loads(redacted)
                 view, view_digest = self.sealed(redacted)
-        found = None
-        if self._stream_no is not None and not self._knows_all_parts:
-            found = await self._store.find_part(self._stream_no, self.scope, lookup)
         if found is not None:
             number, proof = found
         else:
@@ -247,7 +272,7 @@ class StreamWriter:
         self._parts[lookup] = (number, proof, shown)
         if len(self._parts) > _REMEMBERED_PARTS:
             self._forget_committed_parts()
-        return Part(number, proof, value if shown is None else shown)
+        return number, proof, shown
 
     def salt(self) -> bytes:
         """A fresh salt."""
@@ -279,7 +304,9 @@ class StreamWriter:
         already, and those of calls that were open when it was made.
         """
         for row in await self._store.intents(self.scope, intent_ids):
-            self._intents.rows[row.intent_id] = row
+            known = self._intents.rows.get(row.intent_id)
+            if known is None or known.revision < row.revision:  # What is not committed yet, the store cannot know.
+                self._intents.rows[row.intent_id] = row
 
     def intent(self, intent_id: str) -> IntentRow:
         """A copy of an open intent as it stands with everything that this writer appended. Raises KeyError."""
@@ -337,7 +364,8 @@ class StreamWriter:
             self._closed,
             self._events,
             self._blobs,
-            [_frozen(row) for row in (*self._state.take(), *self._touched.values())],
+            [_frozen(row) for row in self._state.take()],
+            [IntentMove(before, msgspec.structs.astuple(row)) for before, row in self._touched.values()],
             snapshot,
             self._delivered,
         )

@@ -41,7 +41,10 @@ class RunRow(Row):
         ("run_id",),
         unique=(("key_digest", "attempt_no"),),
         indexes=(("lineage_root",), ("status", "created_at")),
-        partial=((("parent_run_id",), "parent_run_id IS NOT NULL"),),
+        partial=(
+            (("parent_run_id",), "parent_run_id IS NOT NULL"),
+            (("run_id",), "status NOT IN ('succeeded', 'failed', 'canceled', 'expired')"),
+        ),
     )
 
     run_id: str
@@ -156,6 +159,7 @@ class IntentRow(Row):
         "tool_intents",
         ("intent_id",),
         unique=(("idempotency_key",),),
+        indexes=(("effect_domain", "fingerprint"),),
         partial=((("status",), "status NOT IN ('succeeded', 'failed')"),),
     )
 
@@ -173,6 +177,8 @@ class IntentRow(Row):
     settled: int = 0
     observed: bool = False
     deadline_us: int | None = None
+    settles_us: int | None = None
+    key_expires_us: int | None = None
     receipt_run_id: str | None = None
     receipt_seq: int | None = None
     resolution: str | None = None

@@ -18,15 +18,17 @@ from refold.ledger.conformance import (
     delivery,
     fencing,
     following,
+    intents,
     isolation,
     keys,
     parts,
+    recovery,
     snapshots,
     streams,
 )
 from refold.ledger.conformance.place import Check, ConformanceFailed, Place, Report
 
-_ROOMS = (streams, fencing, keys, delivery, parts, artifacts, snapshots, following, isolation)
+_ROOMS = (streams, fencing, recovery, keys, intents, delivery, parts, artifacts, snapshots, following, isolation)
 
 CHECKS: list[tuple[str, Check]] = [
     (name.removeprefix("check_"), check)

@@ -23,6 +23,9 @@ from refold.ledger.ledger import Ledger, ScopedLedger
 from refold.ledger.port import InboxItem
 from refold.ledger.writer import StreamWriter
 
+_PATIENCE = 30
+"""Seconds after which an owner that waits counts as stuck; nothing is measured with it."""
+
 
 async def check_an_inbox_takes_each_key_once(place: Place) -> None:
     async with opened(place) as ledger, opened(place) as other:
@@ -83,6 +86,22 @@ async def check_a_second_delivery_of_an_item_is_refused_whole(place: Place) -> N
         same(type(problem), Fenced, "what the second delivery raised")
         same(outputs(await verified(scope, writer.stream)), [], "outputs of the refused batch")
         same(outputs(await verified(scope, neighbour.stream)), ["beside"], "outputs of its neighbour")
+
+
+async def check_who_waits_for_news_sees_what_others_post(place: Place) -> None:
+    async with opened(place) as owner, opened(place) as other:
+        run = (await new_run(owner.scope(SCOPE))).stream.run_id
+        for number, poster in enumerate((owner, other, owner)):
+            waiting = asyncio.ensure_future(_items(owner, run, number + 1))
+            await asyncio.sleep(0)
+            await poster.scope(SCOPE).post(run, f"k{number}", "signal", b"1")
+            same(await asyncio.wait_for(waiting, _PATIENCE), [f"k{each}" for each in range(number + 1)], "inbox")
+
+
+async def _items(ledger: Ledger, run: str, count: int) -> list[str]:
+    while len(items := await _inbox(ledger.scope(SCOPE), run)) < count:
+        await ledger.store.changed()
+    return [item.key for item in items]
 
 
 def _deliver(ledger: Ledger, writer: StreamWriter, key: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
+from typing import Any, cast
 
 from refold.events import values
 from refold.events.content import PartChain, PartList, decode_content, unseal
+from refold.events.identity import Scope
 from refold.ledger.blobs import leaf
 from refold.ledger.conformance.place import SCOPE, Place, new_run, opened, require, same, step, verified
 from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Ledger, ScopedLedger
+from refold.ledger.port import Store
 from refold.ledger.writer import Part, StreamWriter
 
 
@@ -124,3 +128,39 @@ async def check_more_parts_than_are_remembered_stay_unique(place: Place) -> None
         await writer.close()
         async with scope.reader() as reader:
             same(len(await reader.blobs(writer.stream, limit=10_000)), 5000, "blobs")
+
+
+async def check_equal_parts_asked_for_at_once_are_one_blob_however_long_the_store_takes(place: Place) -> None:
+    async with opened(place) as ledger:
+        scope = ledger.scope(SCOPE)
+        writer = await new_run(scope)
+        await writer.part("old")
+        writer.append(step(ledger))
+        await writer.close()
+        ledger.store = cast(Store, _Slow(ledger.store))
+        async with await scope.writer(writer.stream) as again:
+            texts = ["new", "old", "new", "newer", "new"]
+            parts = await asyncio.gather(*(again.part(text) for text in texts))
+            numbers = {text: part.number for text, part in zip(texts, parts, strict=True)}
+            same([part.number for part in parts], [numbers[text] for text in texts], "numbers of equal parts")
+            same(sorted(numbers.values()), [1, 2, 3], "numbers")
+            again.append(step(ledger))
+        async with scope.reader() as reader:
+            blobs = [values.decode(unseal(blob.stored or b"")) for blob in await reader.blobs(writer.stream)]
+            same(sorted(blobs), ["new", "newer", "old"], "blobs")
+
+
+class _Slow:
+    """The store, by a road on which others go on while a part is looked up."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def find_part(self, stream_no: int, scope: Scope, lookup: bytes) -> tuple[int, bytes] | None:
+        await asyncio.sleep(0)
+        found = await self._store.find_part(stream_no, scope, lookup)
+        await asyncio.sleep(0)
+        return found

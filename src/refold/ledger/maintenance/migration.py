@@ -10,7 +10,7 @@ transaction, nothing has changed but some tables that the next migration drops.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -24,7 +24,7 @@ from refold.events.identity import Stream
 from refold.ledger.sqlite import erasing, heads, schema
 from refold.ledger.sqlite.connection import check_place, connect, must_exist, query, transaction, translated
 from refold.ledger.sqlite.lockfile import MIGRATOR, LockFile, open_lock_file
-from refold.ledger.sqlite.refolding import PLACES, Progress, Refolding, make_tables, scope_of, side_tables
+from refold.ledger.sqlite.refolding import PLACES, Names, Progress, Refolding, make_tables, scope_of, side_tables
 from refold.projections import ROWS
 from refold.projections.fingerprint import fingerprint
 
@@ -151,28 +151,29 @@ class _Migration:
         with self._turn():
             refolding.catch_up(self.connection)
             refolding.finish()
-            self._swap(names.values(), refolding)
+            self._swap(names, refolding)
         self._drop_rests()
         with self.lock.turn():
             erasing.finish(self.connection, self.path, self.lock, _PATIENCE)
         return refolding.folded
 
-    def _swap(self, built: Iterable[str], refolding: Refolding) -> None:
+    def _swap(self, built: Names, refolding: Refolding) -> None:
         there = query(self.connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")
-        for new in built:
-            name = new.partition("__")[0]
+        for row, new in built.items():
+            name = row.TABLE.name
             if (name,) in there:
                 self.connection.execute(f"ALTER TABLE {name} RENAME TO {name}{_OLD}")
             self.connection.execute(f"ALTER TABLE {new} RENAME TO {name}")
+        schema.set_estimates(self.connection, built)
         self.connection.execute(f"DROP TABLE {PLACES}")
         # Snapshots are of the old code's folds, and nobody would trust them.
         self.connection.execute("DELETE FROM snapshots")
         for head in refolding.redone:
             # Rows of it were written before it was erased, and their bytes may be in free pages again.
             stream = Stream.parse(head.stream)
-            row = heads.find(self.connection, scope_of(head), Stream.run(stream.run_id))
-            if row is not None:
-                heads.replace(self.connection, row, row._replace(erased=erasing.GONE))
+            found = heads.find(self.connection, scope_of(head), Stream.run(stream.run_id))
+            if found is not None:
+                heads.replace(self.connection, found, found._replace(erased=erasing.GONE))
         self.connection.execute("UPDATE ledger SET projections = ?", (fingerprint(),))
 
     def _drop_rests(self) -> None:

@@ -16,9 +16,9 @@ import apsw
 from refold.errors import RefoldError
 from refold.events.envelope import Head
 from refold.events.values import NotRecordable
-from refold.ledger.errors import Fenced, KeyConflict, SchemaOutdated
+from refold.ledger.errors import Fenced, IntentMoved, KeyConflict, SchemaOutdated
 from refold.ledger.port import Committed, Lost, Outcome, StreamBatch
-from refold.ledger.sqlite import heads
+from refold.ledger.sqlite import heads, intents
 from refold.ledger.sqlite.connection import translate
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.schema import projections_of, upsert
@@ -41,7 +41,7 @@ def write_batches(connection: apsw.Connection, path: Path, batches: Sequence[Str
         connection.execute("SAVEPOINT stream")
         try:
             outcome: Outcome = Committed(_write(connection, batch, owner))
-        except Fenced as error:
+        except (Fenced, IntentMoved, KeyConflict) as error:
             outcome = Lost(error)
         except apsw.ConstraintError as error:
             outcome = Lost(_conflict(batch, error))
@@ -67,6 +67,7 @@ def _write(connection: apsw.Connection, batch: StreamBatch, owner: int) -> int:
     connection.executemany(_EVENT, [(base | event[0], tenant, workspace, *event[1:]) for event in batch.events])
     if batch.blobs:
         connection.executemany(_BLOB, [(base | blob[0], tenant, workspace, *blob[1:]) for blob in batch.blobs])
+    intents.move(connection, scope, batch.stream, batch.intents)
     write_rows(connection, tenant, workspace, batch.rows)
     stream = str(batch.stream)
     if batch.snapshot is not None:

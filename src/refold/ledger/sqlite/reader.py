@@ -180,14 +180,14 @@ class SqliteReader:
         values = (*self.scope, *(where or {}).values(), *(after or ()), limit)
         with translated(self._pool.path):
             found = query(self.connection, sql, values)
-        make = _maker(table)
+        make = row_maker(table)
         return [make(row) for row in found]
 
     async def each(
         self, table: type[R], where: Mapping[str, Any] | None = None, order: tuple[str, ...] | None = None
     ) -> AsyncIterator[R]:
         sql = _select(table, tuple(where or ()), order or table.TABLE.key, False)
-        make = _maker(table)
+        make = row_maker(table)
         with translated(self._pool.path):
             cursor = self.connection.execute(sql, (*self.scope, *(where or {}).values(), -1))
         try:
@@ -229,6 +229,15 @@ class SqliteReader:
                 (*self.scope, str(stream)),
             )
         return [InboxItem(*row) for row in rows]
+
+    async def posted(self) -> list[Stream]:
+        with translated(self._pool.path):
+            rows = query(
+                self.connection,
+                "SELECT DISTINCT stream FROM inbox WHERE tenant_id = ? AND workspace_id = ? AND delivered_seq IS NULL",
+                self.scope,
+            )
+        return [Stream.parse(name) for (name,) in rows]
 
 
 class ReaderPool:
@@ -330,13 +339,13 @@ def _select(table: type[Row], where: tuple[str, ...], order: tuple[str, ...], af
 
 
 @cache
-def _maker(table: type[R]) -> Any:
-    """Builds a row struct from a stored row: booleans are integers in SQLite."""
+def row_maker(table: type[R]) -> Callable[[Sequence[Any]], R]:
+    """What builds a row struct from a stored row: booleans are integers in SQLite."""
     booleans = [place for place, name in enumerate(columns(table)) if table.__annotations__.get(name) in ("bool", bool)]
     if not booleans:
         return lambda row: table(*row)
 
-    def make(row: tuple[Any, ...]) -> R:
+    def make(row: Sequence[Any]) -> R:
         values = list(row)
         for place in booleans:
             values[place] = bool(values[place])

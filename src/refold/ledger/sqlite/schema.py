@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -94,8 +95,10 @@ def _indexes(row: type[Row], called: str) -> list[_Index]:
     ]
 
 
-def set_estimates(connection: apsw.Connection) -> None:
+def set_estimates(connection: apsw.Connection, made_as: Mapping[type[Row], str]) -> None:
     """Tells SQLite's planner what indexes are for, in the transaction that is open; again whenever tables were swapped.
+
+    `made_as` are the names under which the tables were made: indexes keep theirs when a table gets another.
 
     Without statistics it takes (tenant, workspace) for ten rows, and reads all of a scope rather than look one row up
     in an index. What stands here is a large ledger's shape, the same for all, so that a query is planned the same way
@@ -107,7 +110,7 @@ def set_estimates(connection: apsw.Connection) -> None:
         table = row.TABLE
         scope, several, one = (1_000_000,) * 3, (1_000,), (1,)
         found = [(table.name, (*scope, *several * (len(table.key) - 1), *one))]  # The key goes by the table's name.
-        for index in _indexes(row, table.name):
+        for index in _indexes(row, made_as[row]):
             few = (10_000,) * 3 if index.condition else scope
             found.append((index.name, (*few, *several * (len(index.fields) - 1), *(one if index.unique else (10,)))))
         connection.executemany(
@@ -147,7 +150,7 @@ def create(connection: apsw.Connection, clock: Clock, ids: Ids) -> None:
     for row in ROWS:
         for statement in create_table(row):
             connection.execute(statement)
-    set_estimates(connection)
+    set_estimates(connection, {row: row.TABLE.name for row in ROWS})
     connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?)", (ids.new("ledger"), clock.now(), fingerprint()))
 
 

@@ -25,8 +25,9 @@ from refold.ledger.sqlite.committing import run_commit
 from refold.ledger.sqlite.connection import query
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.reader import ReaderPool, SqliteReader
+from refold.ledger.sqlite.recovering import unowned_runs
 from refold.projections import FoldState
-from refold.projections.rows import IntentRow
+from refold.projections.rows import IntentRow, RunRow
 
 POLL = 0.05
 """Seconds between looks for commits of other processes: the floor under every wake-up."""
@@ -44,7 +45,7 @@ class SqliteStore:
         self.catalog = catalog
         self.access = Access(path, clock, vfs)
         self._secrets: dict[str, bytes] = {}
-        self._committed = asyncio.Event()
+        self._news = asyncio.Event()
 
     @property
     def pool(self) -> ReaderPool:
@@ -183,6 +184,14 @@ class SqliteStore:
 
         await self.access.write(let_go)
 
+    async def owned_elsewhere(self, scope: Scope, stream: Stream) -> bool:
+        with self.access.reading() as connection:
+            row = heads.find(connection, scope, stream)
+            if row is None or row.owner is None:
+                return False
+            me = self.access.incarnation
+            return row.owner != me.number and me.is_dead(connection, row.owner) is None
+
     async def renew(self) -> None:
         """Renews this process's lease where it is due."""
         if self.access.incarnation.number is not None:
@@ -215,20 +224,32 @@ class SqliteStore:
             )
             return connection.changes() == 1
 
-        return await self.access.write(put)
+        fresh = await self.access.write(put)
+        self._tell()
+        return fresh
 
     async def commit(self, batches: Sequence[StreamBatch]) -> list[Outcome]:
         outcomes = await run_commit(self.access, batches)
-        # Everybody who waits holds the old event; who comes later gets the new one.
-        committed, self._committed = self._committed, asyncio.Event()
-        committed.set()
+        self._tell()
         return outcomes
+
+    async def unowned_runs(self, scope: Scope, after: str, limit: int) -> list[RunRow]:
+        def look(connection: apsw.Connection) -> list[RunRow]:
+            return unowned_runs(connection, self.access.incarnation, scope, after, limit)
+
+        # In the turn: to see whether a process lives, its lock is tried, and two who try at once would see each other.
+        return await self.access.threaded(lambda: self.access.alone(look))
 
     # Watching and ending
 
+    def _tell(self) -> None:
+        # Everybody who waits holds the old event; who comes later gets the new one.
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
     async def changed(self) -> None:
         try:
-            await asyncio.wait_for(self._committed.wait(), POLL)
+            await asyncio.wait_for(self._news.wait(), POLL)
         except TimeoutError:
             return  # Other processes do not tell; whoever waits looks for himself.
 

@@ -58,6 +58,9 @@ class Recorded:
         self.executor: Executor
         self.divergences: list[Divergence] = []
 
+    def frontier(self) -> None:
+        """Nothing is to be settled."""
+
     def begin(self, operation: Operation) -> None:
         """Stays as it is: the record holds no outcome."""
 

@@ -287,6 +287,7 @@ class Executor:
 
     def _reach_frontier(self) -> None:
         self.at_frontier = True
+        self.source.frontier()
         for operation in list(self.asked.values()):
             if not operation.done():
                 self.source.begin(operation)

@@ -279,7 +279,8 @@ class Refold:
             if running is not None and not running.over:
                 running.moved.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(running.moved.wait(), _SWEEP)
+                    async with asyncio.timeout(_SWEEP):
+                        await running.moved.wait()
             else:
                 await self.ledger.store.changed()
 
@@ -321,7 +322,8 @@ class Refold:
         swept = self.ledger.clock.monotonic()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), _PUMP)
+                async with asyncio.timeout(_PUMP):
+                    await self._looked.wait()
             self._looked.clear()
             try:
                 for stream in await self.scope.posted():

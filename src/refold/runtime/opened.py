@@ -176,7 +176,8 @@ class Refold:
         if running is not None and not running.over:
             await self._tell(run_id, "resume", {}, "")
         else:
-            self._runs[run_id] = Running(self, run_id)
+            running = self._runs[run_id] = Running(self, run_id, resumed=True)
+        await running.gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,9 @@ _log = logging.getLogger("refold.runtime")
 class Running:
     """One run that this process has, or tries to have."""
 
-    def __init__(self, opened: Refold, run_id: str, writer: StreamWriter | None = None) -> None:
+    def __init__(
+        self, opened: Refold, run_id: str, writer: StreamWriter | None = None, *, resumed: bool = False
+    ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
         self.error: RefoldError | None = None
@@ -59,6 +62,9 @@ class Running:
         self.moved = asyncio.Event()
         self._opened = opened
         self._writer = writer
+        self._resumed = resumed
+        """Somebody asked for it: a pause on request ends, too."""
+        self._begun = asyncio.Event()
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
         self.task = asyncio.get_running_loop().create_task(self._stay())
@@ -88,6 +94,7 @@ class Running:
             if self._writer is not None:
                 await self._let_go(self._writer)
             self.moved.set()
+            self._begun.set()
             self._opened.forget(self)
 
     async def _let_go(self, writer: StreamWriter) -> None:
@@ -123,12 +130,13 @@ class Running:
         self.live = live
         if begin.started is None:
             begin = begin._replace(started=writer.append(Draft(RunStarted())))
-        elif begin.paused in ("waiting", "diverged"):
+        elif begin.paused in ("waiting", "diverged") or (self._resumed and begin.paused == "requested"):
             live.unpause()
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
         try:
             executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
@@ -202,6 +210,13 @@ class Running:
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())
         live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+
+    async def gone_on(self) -> None:
+        """Returns when the record says that the run goes on, or this process cannot go on with it."""
+        await self._begun.wait()
+        if self._writer is not None and self._writer.alive and not self.over:
+            with suppress(RefoldError):  # Whoever asks for the result is told.
+                await self._writer.barrier()
 
     async def close(self) -> None:
         """Lets the run go: the next process that opens it goes on from its record."""

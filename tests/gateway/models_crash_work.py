@@ -16,6 +16,7 @@ from refold.events.catalog.run import RunCreated
 from refold.events.identity import Stream
 from refold.gateway.answers import outcome, standing
 from refold.gateway.providers.openai_compatible import openai_compatible
+from refold.gateway.retry import Retry
 from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Existing, ScopedLedger, open_ledger
 from refold.ledger.lookups import each_event
@@ -52,7 +53,7 @@ async def _goes_on(url: str, directory: Path, ack: Ack, vfs: str | None = None) 
                 if any(event.type == "inference.completed" for event in events):
                     continue
                 found = standing(events)
-                ask = desk.ask(f"{_name(directory)} {step}", step=step)
+                ask = desk.ask(f"{_name(directory)} {step}", step=step, retry=Retry(first=0.001))
                 if found.unanswered is not None:
                     for draft in desk.inference.lost(ask, found.attempts):
                         writer.append(draft)

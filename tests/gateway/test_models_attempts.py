@@ -379,6 +379,7 @@ def test_an_aborted_wait_between_two_tries_ends_with_one_record(tmp_path: Path) 
         answer = asyncio.create_task(desk.answer(ask))
         while not await desk.record("inference.failed"):
             await asyncio.sleep(0)
+        assert (await step(desk)).status == "running"
         ask.cut.set()
         with pytest.raises(InferenceAborted):
             await answer

@@ -9,7 +9,7 @@ import pytest
 from refold.gateway.providers.sse import EventStream
 
 BODY = (
-    b"\xef\xbb\xbf: a comment\n\n"
+    b"\xef\xbb\xbfdata: first\n\n: a comment\n\n"
     b'data: {"text": "gr\xc3\xbc\xc3\x9fe \xf0\x9f\x98\x80"}\r\n\r\n'
     b"event: message\rdata:no space\rid: 7\r\r"
     b"data: first line\ndata: second line\r\ndata\n\n"
@@ -20,6 +20,7 @@ BODY = (
     b"data: never ended\n"
 )
 EVENTS = [
+    "first",
     '{"text": "grüße 😀"}',
     "no space",
     "first line\nsecond line\n",

@@ -126,6 +126,22 @@ def test_case_38_an_abandoned_stream_has_one_final_record_with_what_came_and_wha
     at_desk(tmp_path, provider, work)
 
 
+def test_code_that_stopped_reading_is_given_nothing_more(tmp_path: Path) -> None:
+    long = "x" * PART_CHARACTERS
+
+    async def work(desk: Desk) -> None:
+        def stream(draft: Draft) -> None:
+            desk.stream(draft)
+            ask.cut.set()
+
+        ask = desk.ask(stream=stream)
+        # The model had said it all by then; what it said counts, and so does what it cost.
+        assert (await desk.answer(ask)).text == long * 3
+        assert [part.text for part in await said(desk)] == [long]
+
+    at_desk(tmp_path, Scripted([[Part(long)] * 3]), work)
+
+
 ERRORS = [
     ProviderError("overloaded", status=200),
     AnswerIncomplete("cut", retryable=False),

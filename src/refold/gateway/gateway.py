@@ -102,6 +102,11 @@ class Gateway:
         """
         self._twins.undelivered(tool_call_id)
 
+    @property
+    def probing(self) -> bool:
+        """Whether a probe is being asked for the first time about a doubt: it may end it at once."""
+        return bool(self._ways_out.asking)
+
     def wake(self) -> None:
         """Looks at once at whatever calls wait for."""
         self._ways_out.wake()
@@ -341,7 +346,7 @@ class Gateway:
         if not retrying:
             return [draft]
         self._writer.append(draft)
-        await asyncio.sleep(call.tool.retry.pause(made))
+        await asyncio.sleep(call.tool.retry.delay(made))
         return None
 
     def _key_lasts(self, call: Call, row: IntentRow) -> bool:

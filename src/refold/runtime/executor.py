@@ -70,12 +70,14 @@ class Executor:
         self.before_stop: Callable[[], None] | None = None
         """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
+        self.loop: RunLoop
+        self.main: RunTask
+        """The task of the workflow's function."""
+        self._begun = False
         self.segment = 0
         self.failure: BaseException | None = None
         """What the code was ended with, instead of by itself."""
         self._unfit: Divergence | None = None
-        self._begun = False
-        self.loop: RunLoop
 
     # From outside.
 
@@ -99,6 +101,11 @@ class Executor:
         """The source appended an event that is no delivery; it counts from the end of the turn, as in a replay."""
         self._progressed.append((event, {}))
         self.schedule()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the code has been told everything that is known, and waits."""
+        return self.at_frontier and not (self._scheduled or self._arrived or self._progressed)
 
     def schedule(self) -> None:
         if not self._scheduled and not self.stopped:
@@ -262,7 +269,7 @@ class Executor:
             event, fields = self.source.record(arrival)
             self._deliver(event, fields, role_of(event))
             return not self.stopped
-        if self._main.done() and not any(each.ask.drains for each in self.asked.values()):
+        if self.main.done() and not any(each.ask.drains for each in self.asked.values()):
             self.source.ended()
         else:
             self.source.idle()
@@ -324,7 +331,7 @@ class Executor:
         if role is Role.SIGNAL:
             self._signal(event, fields)
         elif role is Role.STOP:
-            self._main.cancel()
+            self.main.cancel()
         elif (operation := self.asked.get(self._sites.of(event))) is not None:
             self._settle(operation, event, fields, role)
 
@@ -378,21 +385,16 @@ class Executor:
         try:
             code = self._main_of(number, state())
         except (UnknownType, ValueDamaged) as error:
-            self._main = self.loop.create_main(never_begun())
+            self.main = self.loop.create_main(never_begun())
             self._diverge(self._compare.unbegun(seq, error))
         else:
-            self._main = self.loop.create_main(whole(self.loop, code))
-
-    @property
-    def main(self) -> RunTask:
-        """The task of the workflow's function."""
-        return self._main
+            self.main = self.loop.create_main(whole(self.loop, code))
 
     def outcome(self) -> tuple[Any, BaseException | None]:
         """How the workflow's function ended: its value, or what it raised."""
         if self.failure is not None:
             return None, self.failure
         try:
-            return self._main.result(), None
+            return self.main.result(), None
         except BaseException as error:  # noqa: BLE001 - CancelledError too is an end
             return None, error

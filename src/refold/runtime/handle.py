@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from refold.runtime.opened import Refold
 
 _ENDED = ("succeeded", "failed", "canceled", "expired")
+_STANDING = ("in_doubt", "diverged", "requested", "waiting")
+"""Pauses that somebody else has to end."""
 _POLL = 1.0
 
 
@@ -50,10 +52,10 @@ class RunHandle:
             row = await self.row()
             if row.status in _ENDED:
                 return await self._value(row)
-            if row.status == "paused" and row.reason in ("in_doubt", "diverged", "requested"):
-                raise await self._paused(row)
             if running is not None and running.error is not None and not isinstance(running.error, StreamOwned):
                 raise running.error
+            if row.status == "paused" and row.reason in _STANDING and (running is None or running.stands(row.reason)):
+                raise await self._paused(row)
             if running is not None and not running.over:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(running.moved.wait(), _POLL)

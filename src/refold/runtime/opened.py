@@ -99,8 +99,8 @@ class Refold:
     async def begin(self, recover: bool) -> None:
         """Starts to look after what is there."""
         if recover:
-            await self.recover()
             await sweep(self.scope)
+            await self.recover()
         self._pump = asyncio.get_running_loop().create_task(self._look_after(recover))
 
     async def close(self) -> None:
@@ -110,6 +110,8 @@ class Refold:
             await asyncio.gather(self._pump, return_exceptions=True)
         for running in list(self._runs.values()):
             await running.close()
+        for provider in self.app.models.values():
+            await provider.aclose()
         await self.ledger.close()
 
     # Runs.
@@ -173,11 +175,12 @@ class Refold:
         """
         run_id = await self.scope.resolve_run(run)
         running = self._runs.get(run_id)
-        if running is not None and not running.over:
+        if (running is not None and not running.over) or await self.scope.is_written(Stream.run(run_id)):
             await self._tell(run_id, "resume", {}, "")
         else:
-            running = self._runs[run_id] = Running(self, run_id, resumed=True)
-        await running.gone_on()
+            running = self._runs[run_id] = Running(self, run_id, resume=True)
+        if running is not None:
+            await running.gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:
@@ -343,8 +346,8 @@ class Refold:
                         await self._take_over(stream.run_id)
                 if recover and self.ledger.clock.monotonic() - swept > _SWEEP * 1_000_000_000:
                     swept = self.ledger.clock.monotonic()
-                    await self.recover()
                     await sweep(self.scope)
+                    await self.recover()
             except RefoldError as error:
                 _log.warning("looking after the runs failed: %s", error.code)
 

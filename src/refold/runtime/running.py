@@ -52,7 +52,7 @@ class Running:
     """One run that this process has, or tries to have."""
 
     def __init__(
-        self, opened: Refold, run_id: str, writer: StreamWriter | None = None, *, resumed: bool = False
+        self, opened: Refold, run_id: str, writer: StreamWriter | None = None, *, resume: bool = False
     ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
@@ -62,8 +62,8 @@ class Running:
         self.moved = asyncio.Event()
         self._opened = opened
         self._writer = writer
-        self._resumed = resumed
-        """Somebody asked for it: a pause on request ends, too."""
+        self._resume = resume
+        """Whether somebody asked for it: a run that was paused on request waits for that."""
         self._begun = asyncio.Event()
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
@@ -114,7 +114,8 @@ class Running:
             return
         async with opened.scope.reader() as reader:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
-            spent = await spent_so_far(reader, self.run_id, begin.budget)
+            started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
+            spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         codec = opened.app.codec
         clock, ids = opened.ledger.clock, opened.ledger.ids
@@ -130,7 +131,7 @@ class Running:
         self.live = live
         if begin.started is None:
             begin = begin._replace(started=writer.append(Draft(RunStarted())))
-        elif begin.paused in ("waiting", "diverged") or (self._resumed and begin.paused == "requested"):
+        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
             live.unpause()
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
@@ -175,6 +176,12 @@ class Running:
 
         return main
 
+    def stands(self, reason: str) -> bool:
+        """Whether a pause that the record holds is still true, as far as this process knows."""
+        if self.over:
+            return True
+        return self.live is not None and self.live.paused == reason and self.live.stands()
+
     # From outside.
 
     def hand(self, item: InboxItem) -> None:
@@ -198,9 +205,9 @@ class Running:
         elif item.kind == "cancel":
             self._stop(live, "canceled", payload["basis"], item)
         elif item.kind == "pause":
-            live.spawn(live.pause("requested", {"basis": payload["basis"]}))
+            live.spawn(live.pause("requested", {"basis": payload["basis"]}, item.key))
         else:
-            live.unpause()
+            live.unpause(item.key)
 
     def _stop(self, live: Live, why: Any, basis: str, item: InboxItem | None) -> None:
         if live.stopping(why):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -63,6 +64,7 @@ class Running:
         self._writer = writer
         self._resume = resume
         """Whether somebody asked for it: a run that was paused on request waits for that."""
+        self._begun = asyncio.Event()
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
         self.task = asyncio.get_running_loop().create_task(self._stay())
@@ -92,6 +94,7 @@ class Running:
             if self._writer is not None:
                 await self._let_go(self._writer)
             self.moved.set()
+            self._begun.set()
             self._opened.forget(self)
 
     async def _let_go(self, writer: StreamWriter) -> None:
@@ -137,6 +140,7 @@ class Running:
             executor.signals.put(event, fields)
         try:
             executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
@@ -225,6 +229,13 @@ class Running:
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())
         live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+
+    async def gone_on(self) -> None:
+        """Returns when the record says that the run goes on, or this process cannot go on with it."""
+        await self._begun.wait()
+        if self._writer is not None and self._writer.alive and not self.over:
+            with suppress(RefoldError):  # Whoever asks for the result is told.
+                await self._writer.barrier()
 
     async def close(self) -> None:
         """Lets the run go: the next process that opens it goes on from its record."""

@@ -346,7 +346,7 @@ class Gateway:
         if not retrying:
             return [draft]
         self._writer.append(draft)
-        await asyncio.sleep(call.tool.retry.pause(made))
+        await asyncio.sleep(call.tool.retry.delay(made))
         return None
 
     def _key_lasts(self, call: Call, row: IntentRow) -> bool:

@@ -109,7 +109,11 @@ def _next_process(folder: Path) -> str | None:
 
 
 def _replays(url: str, folder: Path, run_id: str, answers: list[Any], whole: int, lost: int) -> None:
-    with offline(), refold.replay_recording(run_id, ledger=folder / FILE) as rec, rec.httpx_client(verify=False) as client:
+    with (
+        offline(),
+        refold.replay_recording(run_id, ledger=folder / FILE) as rec,
+        rec.httpx_client(verify=False) as client,
+    ):
         given = [ask(client, url, folder, question) for question in _QUESTIONS[:whole]]
         assert given[: len(answers)] == [each for each in answers if each != "done"][:whole]
         if whole < len(_QUESTIONS):

@@ -130,7 +130,7 @@ class Refold:
         With a `key` that a run of this scope has, that run is returned, whatever its status. `deadline` is in seconds
         from now. Raises NotRegistered, NotRecordable, KeyConflict.
         """
-        found = self.app.find_workflow(workflow) if isinstance(workflow, str) else workflow
+        found = self.app.registered(workflow)
         encoded = self.app.codec.encode(input, found.input_hint)
         self.app.codec.decode(encoded, found.input_hint)
         run_id = self.ledger.ids.new("run")

@@ -9,7 +9,7 @@ from refold.cli.output import Cell, Output, status_cell
 from refold.cli.shapes import doubt_sentence
 from refold.cli.statuses import NOT_SUCCEEDED, UNEQUAL, WAITING
 from refold.cli.terminal import clipped
-from refold.cli.watching import wait_words, watched
+from refold.cli.watching import watched
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import ScopedLedger
@@ -35,14 +35,15 @@ async def see_through(rf: Refold, run_id: str, *, after: int, tell: bool) -> dic
             await result_or_let_go(rf, run_id)
     running = rf.running(run_id)
     waits = [] if running is None or running.over else waits_of(running)
-    return {**await standing(rf.scope, run_id), "waits_for": [_shown(each, rf.ledger.clock.now()) for each in waits]}
+    return {**await standing(rf.scope, run_id), "waits_for": [_shown(each) for each in waits]}
 
 
-def _shown(wait: Wait, now_us: int) -> dict[str, Any]:
+def _shown(wait: Wait) -> dict[str, Any]:
     from refold.replay.present import iso
 
-    due = None if wait.due_us is None else iso(wait.due_us)
-    return {**wait._asdict(), "due_us": due, "words": wait_words(wait, now_us)}
+    shown = wait._asdict()
+    due_us = shown.pop("due_us")
+    return {**shown, "due_at": None if due_us is None else iso(due_us)}
 
 
 async def standing(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
@@ -112,7 +113,8 @@ def print_standing(out: Output, answer: dict[str, Any], app: str) -> None:
         return
     for wait in answer.get("waits_for", ()):
         if not wait["in_doubt"]:
-            out.line("  waits for  ", wait["words"])
+            child = f" ({wait['child']})" if wait["child"] else ""
+            out.line("  waits for  ", f"{wait['kind']} {wait['name']}{child}")
     _print_doubts(out, answer["doubts"])
     for each in answer["divergences"][:_SHOWN]:
         out.line(Cell("  diverged   ", "bad"), f"seq {each['seq']}, {each['step']}: {each['first_difference']}")

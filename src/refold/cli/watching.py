@@ -67,10 +67,10 @@ class _Watcher:
             waits = [] if running is None else waits_of(running)
             if waits:
                 now = self._rf.ledger.clock.now()
-                self._progress(f"waits for {', '.join(wait_words(each, now) for each in waits)}")
+                self._progress(f"waits for {', '.join(_words(each, now) for each in waits)}")
 
 
-def wait_words(wait: Wait, now_us: int) -> str:
+def _words(wait: Wait, now_us: int) -> str:
     """One thing that a run waits for, in words."""
     if wait.in_doubt:
         return f"a resolution of {wait.name} ({wait.call}, in doubt)"

@@ -16,6 +16,7 @@ from refold.cli.commands.migrate import migrate
 from refold.cli.commands.proof import verify
 from refold.cli.commands.rebuild import rebuild
 from refold.cli.commands.replay import replay
+from refold.cli.commands.resolving import resolve
 from refold.cli.commands.running import resume, run
 from refold.cli.commands.runs import runs
 from refold.cli.commands.show import artifact, show
@@ -34,6 +35,7 @@ COMMANDS: tuple[click.Command, ...] = (
     events,
     evidence,
     tool_calls,
+    resolve,
     artifact,
     replay,
     verify,

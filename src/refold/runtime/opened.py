@@ -165,11 +165,11 @@ class Refold:
         return RunHandle(self, await self.scope.resolve_run(run))
 
     async def resume(self, run: str) -> RunHandle:
-        """Goes on with a run whose process let it go, or that paused for a drift of its code or on request. Raises
-        RunNotFound, StreamOwned, StreamClosed, CodeUnavailable.
+        """Goes on with a run whose process let it go, or that paused for a drift of its code or on request. Where a
+        living process has it, that one goes on. Raises RunNotFound; what else is in the way, the result raises.
         """
         run_id = await self.scope.resolve_run(run)
-        if self._has(run_id) or await self.scope.is_written(Stream.run(run_id)):
+        if self._has(run_id):
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:

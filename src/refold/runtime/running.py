@@ -36,7 +36,7 @@ from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
-from refold.runtime.posting import Kind, payload_of
+from refold.runtime.posting import Kind, payload_of, post
 from refold.runtime.record import Record
 from refold.runtime.run import Run
 
@@ -87,6 +87,8 @@ class Running:
         except (StreamOwned, StreamClosed, Fenced) as error:
             _log.info("run %s is not this process's: %s", self.run_id, error.code)
             self.error = error
+            if self._resume and isinstance(error, StreamOwned):
+                await self._ask_owner()
         except RefoldError as error:
             _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
@@ -96,6 +98,13 @@ class Running:
             self.moved.set()
             self._begun.set()
             self._opened.forget(self)
+
+    async def _ask_owner(self) -> None:
+        """The process that has the run is told that somebody wants it to go on."""
+        try:
+            await post(self._opened.scope, self.run_id, "resume", {})
+        except RefoldError as error:
+            _log.info("run %s was not resumed: %s", self.run_id, error.code)
 
     async def _let_go(self, writer: StreamWriter) -> None:
         try:

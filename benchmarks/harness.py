@@ -106,12 +106,12 @@ def fresh_places(folder: Path) -> Callable[[str], Path]:
     return fresh
 
 
-def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None) -> list[Bar]:
+def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None, side: str = "refold") -> list[Bar]:
     """How many times the other side's time refold takes, by the clock and by CPU time; a bar is held
     against the clock.
     """
-    name = "the floor" if over == "floor" else over
+    name = ("" if side == "refold" else f"{side}, ") + "times " + ("the floor" if over == "floor" else over)
     return [
-        Bar(f"times {name}", wall(samples["refold"]) / wall(samples[over]), "x", "<=" if limit else None, limit),
-        Bar(f"times {name}, CPU", cpu(samples["refold"]) / cpu(samples[over]), "x"),
+        Bar(name, wall(samples[side]) / wall(samples[over]), "x", "<=" if limit else None, limit),
+        Bar(f"{name}, CPU", cpu(samples[side]) / cpu(samples[over]), "x"),
     ]

@@ -5,6 +5,7 @@ which they use, never meets apsw's on one file in one process.
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from benchmarks.harness import Sample, Side
 
 DBOS, LANGGRAPH = "dbos", "langgraph"
 _NEEDS = {DBOS: "dbos", LANGGRAPH: "langgraph.checkpoint.sqlite"}
+_SETTINGS = ("DBOS_", "LANGCHAIN_", "LANGGRAPH_", "LANGSMITH_", "OTEL_")
+"""Beginnings of variables that would give a peer another database, or somewhere to send traces."""
 _ROOT = Path(__file__).parent.parent
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -54,7 +57,8 @@ def installed(name: str) -> bool:
 def measured(peer: Peer, folder: Path) -> Sample:
     """Has a peer's script work on the files in `folder`; what the part that counts took there."""
     command = [sys.executable, "-m", f"benchmarks.peer_{peer.name}", peer.work, str(folder), *map(str, peer.numbers)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, check=False)
+    settings = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
+    done = subprocess.run(command, cwd=_ROOT, env=settings, capture_output=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{peer.name} {peer.work} failed: {done.stderr.decode(errors='replace')[-2000:]}")
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Sample)
@@ -71,7 +75,9 @@ def stay_here() -> None:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[1][0] not in _LOCAL:
-        raise PermissionError(f"a benchmark connects to {arguments[1][0]}")
+    if event in ("socket.connect", "socket.sendto"):
+        address = arguments[1]
+        if isinstance(address, tuple) and address[0] not in _LOCAL:
+            raise PermissionError(f"a benchmark connects to {address[0]}")
     if event == "socket.getaddrinfo" and arguments[0] not in (*_LOCAL, None):
         raise PermissionError(f"a benchmark looks up {arguments[0]}")

@@ -44,6 +44,15 @@ class Recording(msgspec.Struct):
     counted: list[Commit] = []
     events: int = 0
 
+    def without_tables(self) -> Recording:
+        """The same commits with heads, events and blobs alone: none of the rows that the folds made."""
+        return Recording(_bare(self.before), _bare(self.counted), self.events)
+
+
+def _bare(commits: list[Commit]) -> list[Commit]:
+    folds = tuple(f"{verb} {row.TABLE.name} " for row in ROWS for verb in ("INSERT INTO", "UPDATE"))
+    return [[each for each in statements if not each[0].startswith(folds)] for statements in commits]
+
 
 async def record(path: Path, work: Work) -> Recording:
     """Does a work once on a new ledger and notes its commits."""

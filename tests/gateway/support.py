@@ -15,7 +15,8 @@ from refold.events.values import Registry
 from refold.gateway.gateway import Gateway
 from refold.gateway.outcomes import is_delivery, outcome, read_fields
 from refold.gateway.records import Call
-from refold.gateway.tools import Retry, Tool
+from refold.gateway.retry import Retry
+from refold.gateway.tools import Tool
 from refold.gateway.under_way import _ATTEMPTS
 from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger

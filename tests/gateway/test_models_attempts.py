@@ -320,7 +320,7 @@ def test_an_answer_that_cannot_be_recorded_is_a_failure_that_was_paid(tmp_path: 
     at_desk(tmp_path, Scripted([answer]), work)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, float("nan"), b"bytes", object()], ids=repr)
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), b"bytes", object()], ids=lambda value: type(value).__name__)
 def test_a_request_that_is_not_json_is_refused_before_it_is_one(value: Any) -> None:
     with pytest.raises(BadRequest, match="message 2"):
         request_for(Scripted([]), [{"role": "user"}, {"role": "user", "content": value}])
@@ -379,6 +379,7 @@ def test_an_aborted_wait_between_two_tries_ends_with_one_record(tmp_path: Path) 
         answer = asyncio.create_task(desk.answer(ask))
         while not await desk.record("inference.failed"):
             await asyncio.sleep(0)
+        assert (await step(desk)).status == "running"
         ask.cut.set()
         with pytest.raises(InferenceAborted):
             await answer

@@ -15,7 +15,8 @@ import pytest
 from refold.events.values import NotRecordable
 from refold.gateway.errors import BadArguments, BadKey, BadTool
 from refold.gateway.identity import derived_key, downstream_key, fingerprint, given_key
-from refold.gateway.tools import Retry, Tool, gateway_call
+from refold.gateway.retry import Retry
+from refold.gateway.tools import Tool, gateway_call
 
 
 @dataclasses.dataclass
@@ -170,7 +171,7 @@ def test_pydantic_models_are_read_by_pydantic() -> None:
 
 def test_pauses_grow_to_their_limit() -> None:
     retry = Retry(attempts=9, first=1, factor=2, limit=5)
-    assert [retry.pause(attempt) for attempt in (1, 2, 3, 4, 100_000)] == [1, 2, 4, 5, 5]
+    assert [retry.delay(attempt) for attempt in (1, 2, 3, 4, 100_000)] == [1, 2, 4, 5, 5]
 
 
 def test_digests_of_different_things_differ() -> None:

@@ -7,7 +7,7 @@ What is written before what, and what the next process finds if this one is kill
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -17,6 +17,7 @@ from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import Registry
 from refold.gateway.claims import Found, Move, decide
+from refold.gateway.endings import Failure, Unknown
 from refold.gateway.errors import ChangedCall
 from refold.gateway.identity import Identity, checked_key, derived_key, fingerprint, given_key
 from refold.gateway.inbox import intent_of
@@ -38,7 +39,8 @@ _CLAIMING: WeakKeyDictionary[Ledger, WeakValueDictionary[tuple[Any, str], asynci
 
 
 class Gateway:
-    """The tool calls of one run. `domain` is the run's effect domain, `types` the App's registry.
+    """The tool calls of one run. `domain` is the run's effect domain, `types` the App's registry, `site_path` where
+    the run stands in its parent's code.
 
     `waiting` says which calls wait, and for what: `in_doubt`, `twin` or `in_progress`.
     """
@@ -51,7 +53,9 @@ class Gateway:
         clock: Clock,
         ids: Ids,
         types: Registry | None = None,
+        site_path: str = "",
     ) -> None:
+        self._site_path = site_path
         self._scope, self._writer, self._domain, self._clock, self._types = scope, writer, domain, clock, types
         self._run_id = writer.stream.run_id
         self._records = CallRecords(scope, writer, domain, clock, types)
@@ -61,6 +65,8 @@ class Gateway:
         # A site is taken at most once, unless the run was opened before or its sites are another run's as well.
         self._looks_up = writer.head.epoch > 1 or (run is not None and run.source_run_id is not None)
         self.waiting: dict[str, str] = {}
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when a call has begun to wait."""
 
     # What the runtime uses
 
@@ -95,6 +101,15 @@ class Gateway:
         """
         self._twins.undelivered(tool_call_id)
 
+    @property
+    def probing(self) -> bool:
+        """Whether a probe is being asked for the first time about a doubt: it may end it at once."""
+        return bool(self._sender.ways_out.asking)
+
+    def adopt(self, intent_id: str) -> None:
+        """Records what people decide about a doubt on which no call of this process waits."""
+        self._sender.ways_out.adopt(intent_id)
+
     def wake(self) -> None:
         """Looks at once at whatever calls wait for."""
         self._sender.ways_out.wake()
@@ -113,7 +128,7 @@ class Gateway:
         text = tool.business_key(call.arguments)
         if text is not None:
             return Identity("business", given_key(secret, tool.name, text), text, asked)
-        return Identity("derived", derived_key(secret, self._domain, call.site), None, asked)
+        return Identity("derived", derived_key(secret, self._domain, self._site_path + call.site), None, asked)
 
     async def _perform(self, call: Call, flight: Flight) -> list[Draft]:
         if _has_twins(call, flight.identity) and not call.recorded:
@@ -124,6 +139,8 @@ class Gateway:
             async with self._claiming(flight.identity.key):
                 found = await self._find(call, flight)
                 move = decide(found)
+                if move is Move.ATTEMPT and call.unwanted():
+                    return [self._unsent(call, flight, None if found is None else found.row)]
                 if move is Move.ATTEMPT:
                     current = await self._sender.claim(call, flight, *_held(found))
             if move is Move.ATTEMPT:
@@ -238,11 +255,22 @@ class Gateway:
         why = f"Another run is calling {call.tool.name} under this key."
         return self._records.refused(call, flight.identity, "in_progress", why, **facts)
 
+    def _unsent(self, call: Call, flight: Flight, row: IntentRow | None) -> Draft:
+        """The outcome of a call that the code gave up before this attempt of it."""
+        why = f"{call.tool.name} was not wanted any more before it was sent."
+        if row is None or not (flight.claimed and row.owner_run_id == self._run_id):
+            return self._records.refused(call, flight.identity, "canceled", why)
+        before: Failure | Unknown = Failure("not_sent", "canceled", why, False)
+        if row.status == "dispatched":
+            before = Unknown("canceled", why)  # An earlier attempt of a tool that may be repeated.
+        return self._records.failed(call, row, before, False, 0)
+
     # Waiting
 
     @contextmanager
     def _waits(self, call: Call, reason: str) -> Iterator[None]:
         self.waiting[call.tool_call_id] = reason
+        self.on_wait()
         try:
             yield
         finally:

@@ -94,6 +94,9 @@ class Inference:
             # Both at once, so that no death leaves an attempt on record without its cost.
             self._writer.append(failed)
             self._writer.append(cost)
+            if pause:
+                # The failure of this attempt is known now; without a pause the next request's commit has it.
+                await self._writer.barrier()
             attempt += 1
             if await _cut_within(ask, pause):
                 unwanted = await self._failed(ask, attempt, _aborted(sent=False), None)

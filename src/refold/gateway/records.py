@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -42,6 +43,8 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     key: str | None = None
     provider_call_id: str | None = None
     recorded: bool = False
+    unwanted: Callable[[], bool] = lambda: False
+    """Whether the code has given the call up: then nothing is sent that was not sent yet."""
 
 
 class Settled(NamedTuple):

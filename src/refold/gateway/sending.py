@@ -149,7 +149,7 @@ class Sender:
             return [draft]
         self._writer.append(draft)
         self._under_way.forget(flight.intent_id)
-        await asyncio.sleep(call.tool.retry.pause(made))
+        await asyncio.sleep(call.tool.retry.delay(made))
         return None
 
     def _cancelled(self, call: Call, flight: Flight, attempt: Attempt) -> None:

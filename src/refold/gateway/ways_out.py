@@ -24,9 +24,13 @@ class WaysOut:
         self._writer, self._records, self._clock = writer, records, clock
         self._posted = Resolutions(scope, writer)
         self._woken = asyncio.Event()
+        self.asking: set[str] = set()
+        """Intents whose probe has been asked and has not answered for the first time."""
 
     async def first(self, call: Call, intent_id: str, attempt: Attempt | None) -> Settled | Result | Failure:
         """The resolution that comes first, or what the attempt itself says after all."""
+        if call.tool.probe is not None:
+            self.asking.add(intent_id)
         person = asyncio.ensure_future(self._posted.next(intent_id))
         asked = asyncio.ensure_future(self._probe(call, intent_id, attempt))
         late = asyncio.ensure_future(_late(attempt))
@@ -43,6 +47,7 @@ class WaysOut:
                     return found
                 waits -= done
         finally:
+            self.asking.discard(intent_id)
             for each in (person, asked, late):
                 each.cancel()
 
@@ -63,13 +68,18 @@ class WaysOut:
         if call.tool.probe is None:
             return None
         row = self._writer.intent(intent_id)
+
+        async def until(time_us: int) -> None:
+            self.asking.discard(intent_id)
+            await self._until(time_us)
+
         answer = await probe(
             call.tool,
             self._doubt(call, row),
             clock=self._clock,
             settles_us=row.settles_us or row.deadline_us or 0,
             still_running=lambda: attempt is not None and attempt.running,
-            until=self._until,
+            until=until,
             patience=PATIENCE,
         )
         return None if answer is None else self._records.probed(call, self._writer.intent(intent_id), answer)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from refold.events.catalog import Facts
-from refold.events.content import encode_content, seal
+from refold.events.content import Encoded, encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
 from refold.events.redaction import Redactor, summary
 from refold.events.values import NotRecordable
@@ -87,7 +87,7 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
         if value is None:
             continue
         if draft.clean or _holds(clean, value):
-            texts[name] = summary(value, SUMMARY_BYTES)  # Scanned with the content already.
+            texts[name] = summary(_open(value), SUMMARY_BYTES)  # Scanned with the content already.
         else:
             texts[name], found = view_text(redactor, value)
             secrets = max(secrets, found)
@@ -127,6 +127,10 @@ def _holds(values: tuple[Any, ...], value: Any) -> bool:
     return False
 
 
+def _open(value: Any) -> Any:
+    return _stored_json(value.data) if type(value) is Encoded else value
+
+
 def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:
     """Stored JSON with its secrets replaced, still JSON, and how many there were; the same bytes when
     there were none.
@@ -145,6 +149,7 @@ def _stored_json(encoded: bytes) -> Any:
 
 def view_text(redactor: Redactor, value: Any, limit: int = SUMMARY_BYTES) -> tuple[str, int]:
     """A value's summary for people, redacted before it is cut, and how many secrets were replaced in it."""
+    value = _open(value)
     text = value if isinstance(value, str) else summary(value, _WINDOW)
     window = text[:_WINDOW]
     found = 0

@@ -223,6 +223,10 @@ class Reader(Protocol):
         """What was posted and not yet delivered, oldest first."""
         ...
 
+    async def posted(self) -> list[Stream]:
+        """The streams whose inbox holds something that was not delivered yet."""
+        ...
+
 
 class Store(Protocol):
     """A database that keeps the ledger. SQLite is built in; `refold.ledger.conformance` judges any other."""

@@ -27,8 +27,8 @@ class InferenceRequested(Facts, frozen=True):
     """Durable before the request leaves. Content: messages and tools (part lists), settings; recorded at the transport,
     the request itself.
 
-    `fingerprint` is a keyed digest of what makes two requests equal, for a replay to compare. `reserved_...` is the most that the attempt was expected to
-    use; it counts as spent when no outcome follows.
+    `fingerprint` is a keyed digest of what makes two requests equal, for a replay to compare. `reserved_...` is the
+    most that the attempt was expected to use; it counts as spent when no outcome follows.
     """
 
     step_id: str

@@ -117,6 +117,7 @@ class ToolRefused(Facts, frozen=True):
         "in_progress",
         "outcome_unknown",
         "receipt_erased",
+        "canceled",
     ]
     fingerprint: str | None = None
 

@@ -23,7 +23,9 @@ from refold.ledger.drafts import view_text
 _CANDIDATES = 50
 """Recorded requests that are compared to find the nearest."""
 _WORTH_COUNTING = 1000
+_INTERRUPTIONS = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _RETRIED = frozenset({408, 409, 429})
+_WAIT = b"retry-after-ms"
 
 
 def replay_recording(
@@ -200,7 +202,7 @@ class _Line:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response["headers"]]
         if response["status"] in _RETRIED or response["status"] >= 500:
             # SDKs sleep before they try again; nobody is to be spared here.
-            headers.append((b"retry-after-ms", b"1"))
+            headers = [*(each for each in headers if each[0] != _WAIT), (_WAIT, b"1")]
         extensions = {name: text.encode("latin-1") for name, text in response["extensions"].items()}
         return package.response(response["status"], headers, _Chunks(replay, package, recorded), extensions)
 
@@ -219,10 +221,10 @@ class _Chunks:
         for size in response["chunks"]:
             yield data[at : at + size]
             at += size
-        if "raised" in self._recorded.answer:
-            raise _again(self._package, self._recorded)
-        if self._recorded.ended == "closed":
+        if self._recorded.ended == "closed" or _interrupted(self._recorded.answer):
             raise self._replay.cut(self._recorded)
+        if self._recorded.ended == "failed":
+            raise _again(self._package, self._recorded)
 
     async def aread(self) -> AsyncIterator[bytes]:
         for chunk in self.read():
@@ -237,10 +239,12 @@ class _Chunks:
 
 def _answers(answer: dict[str, Any]) -> bool:
     """Whether there is something to give: an answer, or an error of the transport. A cancellation is neither."""
-    return "response" in answer or answer.get("raised", {}).get("type") not in (None, *_INTERRUPTIONS)
+    return "response" in answer or ("raised" in answer and not _interrupted(answer))
 
 
-_INTERRUPTIONS = ("CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit")
+def _interrupted(answer: dict[str, Any]) -> bool:
+    """Whether it was ended by the code that asked, in a way that a replay cannot repeat for it."""
+    return "raised" in answer and answer["raised"]["type"] in _INTERRUPTIONS
 
 
 def _again(package: Package, recorded: Recorded) -> Exception:

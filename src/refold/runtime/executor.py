@@ -65,6 +65,8 @@ class Executor:
         """The last event that was delivered or passed over."""
         self.at_frontier = False
         self.stopped = False
+        self.closed = False
+        """The run has its end on record, and takes no more."""
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
         self.before_stop: Callable[[], None] | None = None
@@ -108,7 +110,7 @@ class Executor:
         return self.at_frontier and not (self._scheduled or self._arrived or self._progressed)
 
     def schedule(self) -> None:
-        if not self._scheduled and not self.stopped:
+        if not self._scheduled and not self.stopped and not self.closed:
             self._scheduled = True
             self._host.call_soon(self._drive)
 
@@ -164,6 +166,9 @@ class Executor:
         if operation is not None:
             operation.cancel()
 
+    def waiting(self) -> bool:
+        return bool(self.asked)
+
     def operation_cancelled(self, operation: Operation) -> None:
         if not operation.cancelling:
             self.asked.pop(operation.site, None)
@@ -182,7 +187,7 @@ class Executor:
 
     def _drive(self) -> None:
         self._scheduled = False
-        if self.stopped:
+        if self.stopped or self.closed:
             return
         try:
             self._go(perf_counter_ns() + _SLICE)

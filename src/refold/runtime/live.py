@@ -224,6 +224,7 @@ class Live:
         for draft in self._calls.abandoned(self.writer, self.left):
             self._append(draft)
         self._append(self._ending.draft(value, error))
+        self.executor.closed = True
         await self.writer.barrier()
         await self.writer.close()
         self.executor.stop()

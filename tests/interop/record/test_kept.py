@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import refold
 from refold.events import values
 from refold.events.redaction import Redactor
-from refold.interop.record.answers import operation_of, read_answer, read_usage
+from refold.gateway.usage import usage_of
+from refold.interop.record.answers import operation_of, read_answer
 from refold.interop.record.bodies import kept_bytes, read_body
 from refold.interop.record.streams import read_stream
 from refold.interop.record.traffic import Curtain
@@ -215,7 +216,7 @@ def test_uploads_are_found_again_whatever_boundary_their_client_chose(tmp_path: 
 )
 def test_cached_tokens_are_counted_once_whoever_counts_them(raw: dict[str, Any], wanted: tuple[int, ...]) -> None:
     """Case 37: one provider's input count includes them and another's does not."""
-    usage = read_usage(raw)
+    usage = usage_of(raw)
     assert (usage.prompt, usage.completion, usage.cached, usage.cache_write) == wanted
 
 

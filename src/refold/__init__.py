@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from refold.gateway.providers.openai_compatible import openai_compatible
     from refold.gateway.providers.scripted import Scripted
     from refold.gateway.resolutions import Abandon, CannotTell, DidNotHappen, Happened, Resend
-    from refold.gateway.tools import Retry, Tool
+    from refold.gateway.retry import Retry
+    from refold.gateway.tools import Tool
     from refold.interop.record.errors import NothingRecorded, RecordingDiverged, RecordingExists
     from refold.interop.record.recording import record
     from refold.interop.record.replaying import replay_recording
@@ -73,10 +74,8 @@ _HOMES = {
         "Happened",
         "Resend",
     ),
-    "refold.gateway.tools": (
-        "Retry",
-        "Tool",
-    ),
+    "refold.gateway.retry": ("Retry",),
+    "refold.gateway.tools": ("Tool",),
     "refold.replay.inference_skipping": (
         "InferenceSkipping",
         "Partial",

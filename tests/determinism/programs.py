@@ -155,6 +155,7 @@ _OFTEN = {"step": 8, "read tool": 4, "unsafe tool": 4, "sleep": 6, "def step": 3
 
 KINDS: dict[str, Callable[..., Awaitable[Any]]] = {**LEAVES, **constructs.TREES}
 
+
 class Grower:
     """Makes programs from a seed."""
 

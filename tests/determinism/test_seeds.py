@@ -15,7 +15,7 @@ import pytest
 from refold import InferenceSkipping, Partial
 from refold.runtime.opened import Refold
 from tests.determinism.programs import KINDS, Grower, app, kinds_of, perform
-from tests.determinism.world import LoopClock, SeededLoop, Trace, World, as_bytes, last_segment, watched
+from tests.determinism.world import LoopClock, SeededLoop, Trace, World, as_bytes, watched
 
 BLOCK = 50
 SEEDS = int(os.environ.get("REFOLD_SEEDS", "1000"))

@@ -13,8 +13,9 @@ from refold.gateway import ways_out
 from refold.gateway.doubt import resolve
 from refold.gateway.errors import Abandoned, AlreadyResolved, NoSuchCall, NotInDoubt, TooEarly
 from refold.gateway.resolutions import Abandon, CannotTell, DidNotHappen, Happened, Resend
+from refold.gateway.retry import Retry
 from refold.gateway.sweeping import sweep
-from refold.gateway.tools import Doubt, Retry, Tool
+from refold.gateway.tools import Doubt, Tool
 from refold.ledger.ledger import open_ledger
 from refold.projections.rows import AuditRow
 from refold.testing.simulated import SimulatedClock

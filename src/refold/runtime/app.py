@@ -10,7 +10,8 @@ from refold.clock import Clock
 from refold.events.values import Registry
 from refold.gateway.models import Provider
 from refold.gateway.prices import NoPrices, PriceTable
-from refold.gateway.tools import Probe, Retry, Tool
+from refold.gateway.retry import Retry
+from refold.gateway.tools import Probe, Tool
 from refold.ids import Ids
 from refold.runtime.budget import Budget
 from refold.runtime.errors import AlreadyRegistered, BadRegistration, CodeUnavailable, not_registered

@@ -71,6 +71,8 @@ class Executor:
         """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
+        self.main: RunTask
+        """The task of the workflow's function."""
         self._begun = False
         self.segment = 0
         self.failure: BaseException | None = None
@@ -267,7 +269,7 @@ class Executor:
             event, fields = self.source.record(arrival)
             self._deliver(event, fields, role_of(event))
             return not self.stopped
-        if self._main.done() and not any(each.ask.drains for each in self.asked.values()):
+        if self.main.done() and not any(each.ask.drains for each in self.asked.values()):
             self.source.ended()
         else:
             self.source.idle()
@@ -329,7 +331,7 @@ class Executor:
         if role is Role.SIGNAL:
             self._signal(event, fields)
         elif role is Role.STOP:
-            self._main.cancel()
+            self.main.cancel()
         elif (operation := self.asked.get(self._sites.of(event))) is not None:
             self._settle(operation, event, fields, role)
 
@@ -383,21 +385,16 @@ class Executor:
         try:
             code = self._main_of(number, state())
         except (UnknownType, ValueDamaged) as error:
-            self._main = self.loop.create_main(never_begun())
+            self.main = self.loop.create_main(never_begun())
             self._diverge(self._compare.unbegun(seq, error))
         else:
-            self._main = self.loop.create_main(whole(self.loop, code))
-
-    @property
-    def main(self) -> RunTask:
-        """The task of the workflow's function."""
-        return self._main
+            self.main = self.loop.create_main(whole(self.loop, code))
 
     def outcome(self) -> tuple[Any, BaseException | None]:
         """How the workflow's function ended: its value, or what it raised."""
         if self.failure is not None:
             return None, self.failure
         try:
-            return self._main.result(), None
+            return self.main.result(), None
         except BaseException as error:  # noqa: BLE001 - CancelledError too is an end
             return None, error

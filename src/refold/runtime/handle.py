@@ -83,6 +83,8 @@ class RunHandle:
                 calls = await reader.rows(ToolCallRow, {"run_id": self.id, "status": "in_doubt"})
             facts["doubts"] = [call.tool_call_id for call in calls]
             what = f"it is not known how {', '.join(call.tool for call in calls)} ended"
+        elif row.reason == "waiting":
+            what = "it waits for a signal, or for a child run that does"
         elif row.reason == "diverged":
             _, fields = await self._last("run.paused")
             facts["divergences"] = self._opened.app.codec.decode(fields["divergences"]) if fields else []

@@ -18,7 +18,7 @@ from refold._version import __version__
 from refold.clock import Clock
 from refold.errors import RefoldError
 from refold.events.catalog.run import RunCreated
-from refold.events.content import Encoded, seal, unseal
+from refold.events.content import Encoded
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import keyed_digest
@@ -27,13 +27,12 @@ from refold.gateway.resolutions import Decision
 from refold.gateway.sweeping import sweep
 from refold.ids import Ids
 from refold.ledger.drafts import Draft
-from refold.ledger.errors import RunNotFound, StreamClosed
 from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
-from refold.ledger.port import InboxItem
 from refold.projections.rows import IntentRow, RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.handle import RunHandle
 from refold.runtime.operations import Fields
+from refold.runtime.posting import pause, post, post_cancel, post_signal
 from refold.runtime.record import read_fields
 from refold.runtime.running import Running
 from refold.runtime.workflow import Workflow
@@ -110,6 +109,8 @@ class Refold:
             await asyncio.gather(self._pump, return_exceptions=True)
         for running in list(self._runs.values()):
             await running.close()
+        for provider in self.app.models.values():
+            await provider.aclose()
         await self.ledger.close()
 
     # Runs.
@@ -172,9 +173,9 @@ class Refold:
         RunNotFound, StreamOwned, StreamClosed, CodeUnavailable.
         """
         run_id = await self.scope.resolve_run(run)
-        running = self._runs.get(run_id)
-        if (running is not None and not running.over) or await self.scope.is_written(Stream.run(run_id)):
-            await self._tell(run_id, "resume", {}, "")
+        if self._has(run_id) or await self.scope.is_written(Stream.run(run_id)):
+            await post(self.scope, run_id, "resume", {})
+            await self._deliver(run_id)
         else:
             self._runs[run_id] = Running(self, run_id, resume=True)
         return RunHandle(self, run_id)
@@ -182,20 +183,24 @@ class Refold:
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:
         """Sends a signal. With an `id`, sending it again sends nothing. Raises NotRecordable, StreamClosed."""
         run_id = await self.scope.resolve_run(run)
-        payload = {
-            "name": name,
-            "value": msgspec.Raw(self.app.codec.encode(value, Any if value is None else type(value))),
-        }
-        await self._tell(run_id, "signal", payload, by, id)
+        encoded = self.app.codec.encode(value, Any if value is None else type(value))
+        await post_signal(self.scope, run_id, name, encoded, by=by, id=id)
+        await self._deliver(run_id)
 
     async def cancel(self, run: str, *, basis: str, by: str = "") -> None:
         """Tells a run to stop, as asyncio cancels a task. It ends when what it has sent has settled."""
         run_id = await self.scope.resolve_run(run)
-        await self._tell(run_id, "cancel", {"basis": basis}, by, "cancel")
+        await post_cancel(self.scope, run_id, basis, by)
+        await self._deliver(run_id)
 
     async def pause(self, run: str, *, basis: str = "", by: str = "") -> None:
         """Begins nothing new in a run until it is resumed; what is under way is still recorded."""
-        await self._tell(await self.scope.resolve_run(run), "pause", {"basis": basis}, by)
+        run_id = await self.scope.resolve_run(run)
+        if self._has(run_id):
+            await post(self.scope, run_id, "pause", {"basis": basis}, by)
+            await self._deliver(run_id)
+        else:
+            await pause(self.scope, run_id, basis, by)
 
     async def resolve(self, call: str, resolution: Decision, *, basis: str, by: str) -> Resolved:
         """Settles a call in doubt: `Happened(result)`, `DidNotHappen()`, `Resend()`, `Abandon()`. Its run goes on by
@@ -224,29 +229,12 @@ class Refold:
         """Replays a run in one of the kinds that run its code: `InferenceSkipping()`, `Partial(until=seq)`."""
         return await kind.replay(self.scope, self.app, await self.scope.resolve_run(run))
 
-    async def _tell(self, run_id: str, kind: str, payload: dict[str, Any], by: str, id: str | None = None) -> None:
-        stored, _ = seal(msgspec.json.encode(payload), self.ledger.ids.random(16))
-        key = f"{kind}:{id}" if id is not None else self.ledger.ids.new(kind)
-        await self._open(run_id)
-        await self.scope.post(run_id, key, kind, stored, by)
+    async def _deliver(self, run_id: str) -> None:
+        """Sees at once to what was posted to a run that this process has."""
         self._looked.set()
         running = self._runs.get(run_id)
         if running is not None and not running.over:
-            await self._hand_over(running)
-
-    async def _open(self, run_id: str) -> None:
-        async with self.scope.reader() as reader:
-            head = await reader.head(Stream.run(run_id))
-        if head is None:
-            raise RunNotFound(f"There is no run {run_id} in scope {self.scope.scope}.", run=run_id)
-        if head.closed:
-            raise StreamClosed(f"Run {run_id} has ended.", stream=run_id)
-
-    @staticmethod
-    def opened_payload(item: InboxItem) -> dict[str, Any]:
-        """What an item of an inbox says; a signal's value is still encoded."""
-        raw = msgspec.json.decode(unseal(item.payload), type=dict[str, msgspec.Raw])
-        return {name: bytes(each) if name == "value" else msgspec.json.decode(each) for name, each in raw.items()}
+            await self.hand_over(running)
 
     # Children.
 
@@ -299,6 +287,10 @@ class Refold:
         """The run, where this process has it."""
         return self._runs.get(run_id)
 
+    def _has(self, run_id: str) -> bool:
+        running = self._runs.get(run_id)
+        return running is not None and not running.over
+
     def forget(self, running: Running) -> None:
         """The run is over here; why is kept for whoever asks for its result."""
 
@@ -310,9 +302,7 @@ class Refold:
         """
         found = []
         for row in await self.scope.unowned_runs():
-            if row.reason in ("diverged", "requested") or (
-                row.run_id in self._runs and not self._runs[row.run_id].over
-            ):
+            if row.reason in ("diverged", "requested") or self._has(row.run_id):
                 continue
             if row.origin == "live" and row.subject_kind == "workflow" and self._has_code(row):
                 self._runs[row.run_id] = Running(self, row.run_id)
@@ -337,7 +327,7 @@ class Refold:
                 for stream in await self.scope.posted():
                     running = self._runs.get(stream.run_id)
                     if running is not None and not running.over:
-                        await self._hand_over(running)
+                        await self.hand_over(running)
                     elif recover:
                         await self._take_over(stream.run_id)
                 if recover and self.ledger.clock.monotonic() - swept > _SWEEP * 1_000_000_000:
@@ -360,7 +350,8 @@ class Refold:
             rows = await reader.rows(RunRow, {"run_id": run_id})
         return rows[0] if rows else None
 
-    async def _hand_over(self, running: Running) -> None:
+    async def hand_over(self, running: Running) -> None:
+        """Gives a run what was posted to it and what it does not have yet."""
         async with self.scope.reader() as reader:
             items = await reader.inbox(running.stream)
         for item in items:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -35,14 +35,14 @@ from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
+from refold.runtime.posting import Kind, payload_of
 from refold.runtime.record import Record
 from refold.runtime.run import Run
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
 
-KINDS = frozenset({"signal", "cancel", "pause", "resume"})
-"""What is posted to a run for its executor."""
+KINDS = frozenset(get_args(Kind))
 
 _log = logging.getLogger("refold.runtime")
 
@@ -104,6 +104,7 @@ class Running:
         opened = self._opened
         self.live = None
         self._seen.clear()
+        self._waiting.clear()
         if self._writer is None or not self._writer.alive:
             self._writer = await opened.scope.writer(self.stream)
         writer = self._writer
@@ -113,6 +114,8 @@ class Running:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
             started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
             spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
+            for item in await reader.inbox(self.stream):
+                self.hand(item)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         codec = opened.app.codec
         clock, ids = opened.ledger.clock, opened.ledger.ids
@@ -172,6 +175,13 @@ class Running:
 
         return main
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the run has not ended, and this process, which had it, is done with it all the same."""
+        if not self.over or isinstance(self.error, StreamOwned | StreamClosed):
+            return False
+        return self._writer is None or not self._writer.closed
+
     def stands(self, reason: str) -> bool:
         """Whether a pause that the record holds is still true, as far as this process knows."""
         if self.over:
@@ -193,7 +203,7 @@ class Running:
     def _deliver(self, item: InboxItem, live: Live) -> None:
         if item.kind not in KINDS:
             return  # The gateway's own, a resolution: it looks for those itself.
-        payload = self._opened.opened_payload(item)
+        payload = payload_of(item)
         if item.kind == "signal":
             facts = SignalReceived(live.id("st"), payload["name"])
             value = Encoded(payload["value"])
@@ -209,6 +219,8 @@ class Running:
         if live.stopping(why):
             draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
             live.post(draft, None if item is None else item.key)
+            if live.paused == "requested":
+                live.unpause()  # What is held must settle before the run can end.
 
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())

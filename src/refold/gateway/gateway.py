@@ -7,7 +7,7 @@ What is written before what, and what the next process finds if this one is kill
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -65,6 +65,8 @@ class Gateway:
         # A site is taken at most once, unless the run was opened before or its sites are another run's as well.
         self._looks_up = writer.head.epoch > 1 or (run is not None and run.source_run_id is not None)
         self.waiting: dict[str, str] = {}
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when a call has begun to wait."""
 
     # What the runtime uses
 
@@ -103,6 +105,10 @@ class Gateway:
     def probing(self) -> bool:
         """Whether a probe is being asked for the first time about a doubt: it may end it at once."""
         return bool(self._sender.ways_out.asking)
+
+    def adopt(self, intent_id: str) -> None:
+        """Records what people decide about a doubt on which no call of this process waits."""
+        self._sender.ways_out.adopt(intent_id)
 
     def wake(self) -> None:
         """Looks at once at whatever calls wait for."""
@@ -264,6 +270,7 @@ class Gateway:
     @contextmanager
     def _waits(self, call: Call, reason: str) -> Iterator[None]:
         self.waiting[call.tool_call_id] = reason
+        self.on_wait()
         try:
             yield
         finally:

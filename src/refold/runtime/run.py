@@ -172,9 +172,9 @@ class Run:
     ) -> Coroutine[Any, Any, Any]:
         """Runs another workflow as a run of its own and returns its result; detached, its id at once.
 
-        An attached child is cancelled with this run. Raises ChildFailed.
+        An attached child is cancelled with this run. Raises NotRegistered, ChildFailed.
         """
-        return self._asked(ChildAsk(workflow, input, key, attached, self._codec))
+        return self._asked(ChildAsk(self._app.registered(workflow), input, key, attached, self._codec))
 
     @asynccontextmanager
     async def scope(self, name: Any) -> AsyncIterator[None]:

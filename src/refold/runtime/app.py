@@ -134,6 +134,10 @@ class App:
             )
         return found
 
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows, in order."""
+        return sorted(self._workflows)
+
     def find_tool(self, name: str) -> Tool[Any, Any]:
         """A tool by name. Raises NotRegistered."""
         found = self.tools.get(name)

@@ -95,10 +95,10 @@ def tables_page() -> str:
 def commands_page() -> str:
     lines = ["# Commands\n\n", NOTE]
     lines.append(
-        "`refold [--ledger FILE] [--scope TENANT/WORKSPACE] [--app MODULE:NAME] [--json] COMMAND`; they may stand after\n"
+        "`refold [--ledger FILE] [--scope TENANT/WORKSPACE] [--app MODULE:NAME] [--json] COMMAND`; they may stand\n"
     )
     lines.append(
-        "it too. Their values come from the flag, else from `REFOLD_LEDGER`, `REFOLD_SCOPE` and `REFOLD_APP`,\n"
+        "after it too. Their values come from the flag, else from `REFOLD_LEDGER`, `REFOLD_SCOPE` and `REFOLD_APP`,\n"
     )
     lines.append("else from `ledger`, `scope` and `app` in the nearest `refold.toml`, else they are `refold.db`,\n")
     lines.append("`default/default` and none.\n\n")

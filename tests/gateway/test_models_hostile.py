@@ -139,6 +139,15 @@ def test_what_is_odd_and_whole_is_an_answer(response: bytes, stream: bool) -> No
     assert (answer.text, answer.finish) == ("fine", "stop")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_stream_that_comes_byte_by_byte_is_the_same(packed: bool) -> None:
+    told = events(chunk("grü"), chunk("ße 😀\r\n"), chunk(None, "stop"))
+    sent = gzip.compress(told) if packed else told
+    beginning = head(200, SSE, Transfer_Encoding="chunked", **({"Content_Encoding": "gzip"} if packed else {}))
+    pieces = [b"1\r\n%c\r\n" % byte for byte in sent]
+    assert ask(always(beginning, *pieces, b"0\r\n\r\n"), stream=True).text == "grüße 😀\r\n"
+
+
 def test_what_follows_the_end_mark_is_not_waited_for() -> None:
     async def respond(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, SSE) + events(chunk("fine", "stop")))

@@ -30,10 +30,15 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 class Spent:
     """What a run has spent and reserved so far, counted from its record."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, started_us: int = 0) -> None:
         self.budget = budget
+        self._started_us = started_us
         self.steps = self.calls = self.tokens = 0
         self.money = Decimal(0)
+
+    def time(self, now_us: int) -> None:
+        """Raises BudgetExceeded when the run's time is used up."""
+        self._check("seconds", self.budget.seconds, (now_us - self._started_us) / 1_000_000, 0)
 
     def step(self) -> None:
         """Raises BudgetExceeded when one more step would be over."""
@@ -69,11 +74,11 @@ class Spent:
             )
 
 
-async def spent_so_far(reader: Reader, run_id: str, budget: Budget) -> Spent:
+async def spent_so_far(reader: Reader, run_id: str, budget: Budget, started_us: int) -> Spent:
     """What a run's record says it has spent: steps begun, calls sent, tokens and money with reservations that nothing
     settled.
     """
-    spent = Spent(budget)
+    spent = Spent(budget, started_us)
     if budget == Budget():
         return spent
     of_run = {"run_id": run_id}

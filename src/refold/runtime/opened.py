@@ -96,8 +96,8 @@ class Refold:
     async def begin(self, recover: bool) -> None:
         """Starts to look after what is there."""
         if recover:
-            await self.recover()
             await sweep(self.scope)
+            await self.recover()
         self._pump = asyncio.get_running_loop().create_task(self._look_after(recover))
 
     async def close(self) -> None:
@@ -107,6 +107,8 @@ class Refold:
             await asyncio.gather(self._pump, return_exceptions=True)
         for running in list(self._runs.values()):
             await running.close()
+        for provider in self.app.models.values():
+            await provider.aclose()
         await self.ledger.close()
 
     # Runs.
@@ -126,7 +128,7 @@ class Refold:
         With a `key` that a run of this scope has, that run is returned, whatever its status. `deadline` is in seconds
         from now. Raises NotRegistered, NotRecordable, KeyConflict.
         """
-        found = self.app.find_workflow(workflow) if isinstance(workflow, str) else workflow
+        found = self.app.registered(workflow)
         encoded = self.app.codec.encode(input, found.input_hint)
         self.app.codec.decode(encoded, found.input_hint)
         run_id = self.ledger.ids.new("run")
@@ -173,7 +175,9 @@ class Refold:
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:
-            self._runs[run_id] = Running(self, run_id, resume=True)
+            running = self._runs[run_id] = Running(self, run_id, resume=True)
+        if running is not None:
+            await running.gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:
@@ -235,7 +239,8 @@ class Refold:
         path: str,
     ) -> None:
         """Makes a child run where it is not there yet, and sees that it goes on."""
-        if not await self.exists(run_id):
+        row = await self._row(run_id)
+        if row is None:
             facts = msgspec.structs.replace(
                 self._created(workflow, run_id, input.data),
                 effect_domain=parent.effect_domain,
@@ -244,7 +249,7 @@ class Refold:
                 site_path=path,
             )
             await self._create(facts, input.data, run_id, key, workflow.budget)
-        elif run_id not in self._runs or self._runs[run_id].over:
+        elif row.reason != "diverged" and (run_id not in self._runs or self._runs[run_id].over):
             self._runs[run_id] = Running(self, run_id)
 
     async def exists(self, run_id: str) -> bool:
@@ -264,7 +269,8 @@ class Refold:
             if running is not None and not running.over:
                 running.moved.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(running.moved.wait(), _SWEEP)
+                    async with asyncio.timeout(_SWEEP):
+                        await running.moved.wait()
             else:
                 await self.ledger.store.changed()
 
@@ -306,7 +312,8 @@ class Refold:
         swept = self.ledger.clock.monotonic()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), _PUMP)
+                async with asyncio.timeout(_PUMP):
+                    await self._looked.wait()
             self._looked.clear()
             try:
                 for stream in await self.scope.posted():
@@ -317,19 +324,23 @@ class Refold:
                         await self._take_over(stream.run_id)
                 if recover and self.ledger.clock.monotonic() - swept > _SWEEP * 1_000_000_000:
                     swept = self.ledger.clock.monotonic()
-                    await self.recover()
                     await sweep(self.scope)
+                    await self.recover()
             except RefoldError as error:
                 _log.warning("looking after the runs failed: %s", error.code)
 
     async def _take_over(self, run_id: str) -> None:
-        """Somebody posted to a run that nobody has: it goes on here, if its code is here."""
+        """Somebody posted to a run that nobody has: it goes on here, if its code is here. Not after a drift."""
         if run_id in self._runs and self._runs[run_id].error is not None:
             return
+        row = await self._row(run_id)
+        if row is not None and row.ended_at is None and row.reason != "diverged" and self._has_code(row):
+            self._runs[run_id] = Running(self, run_id)
+
+    async def _row(self, run_id: str) -> RunRow | None:
         async with self.scope.reader() as reader:
             rows = await reader.rows(RunRow, {"run_id": run_id})
-        if rows and rows[0].ended_at is None and self._has_code(rows[0]):
-            self._runs[run_id] = Running(self, run_id)
+        return rows[0] if rows else None
 
     async def hand_over(self, running: Running) -> None:
         """Gives a run what was posted to it and what it does not have yet."""

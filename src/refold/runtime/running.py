@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
@@ -26,10 +28,11 @@ from refold.runtime.beginning import Beginning, read_beginning
 from refold.runtime.budget import Spent, spent_so_far
 from refold.runtime.calls import Calls
 from refold.runtime.children import Children
+from refold.runtime.comparison import Comparison
 from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
-from refold.runtime.frontier import Comparison
+from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
@@ -61,6 +64,7 @@ class Running:
         self._writer = writer
         self._resume = resume
         """Whether somebody asked for it: a run that was paused on request waits for that."""
+        self._begun = asyncio.Event()
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
         self.task = asyncio.get_running_loop().create_task(self._stay())
@@ -92,6 +96,7 @@ class Running:
             if self._writer is not None:
                 await self._let_go(self._writer)
             self.moved.set()
+            self._begun.set()
             self._opened.forget(self)
 
     async def _ask_owner(self) -> None:
@@ -119,7 +124,8 @@ class Running:
             return
         async with opened.scope.reader() as reader:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
-            spent = await spent_so_far(reader, self.run_id, begin.budget)
+            started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
+            spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
             for item in await reader.inbox(self.stream):
                 self.hand(item)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
@@ -142,7 +148,8 @@ class Running:
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
         try:
-            executor.start(begin.clock_from, begin.segment, begin.state(codec))
+            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
@@ -150,7 +157,8 @@ class Running:
                 self._expire_at(begin.created.deadline_us, live)
             await executor.wait()
             if live.divergences:
-                await live.pause("diverged", {"divergences": [_plain(each) for each in live.divergences]})
+                reports = [await explained(opened.scope, self.run_id, each) for each in live.divergences]
+                await live.pause("diverged", {"divergences": [_plain(each) for each in reports]})
                 await writer.close()
         finally:
             executor.stop()
@@ -230,6 +238,13 @@ class Running:
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())
         live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+
+    async def gone_on(self) -> None:
+        """Returns when the record says that the run goes on, or this process cannot go on with it."""
+        await self._begun.wait()
+        if self._writer is not None and self._writer.alive and not self.over:
+            with suppress(RefoldError):  # Whoever asks for the result is told.
+                await self._writer.barrier()
 
     async def close(self) -> None:
         """Lets the run go: the next process that opens it goes on from its record."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -29,7 +29,7 @@ from refold.runtime.operations import Ask, Fields, Operation
 from refold.runtime.places import Place, place_of
 from refold.runtime.record import Record
 from refold.runtime.scope import SiteScope
-from refold.runtime.segment import discard, never_begun, whole
+from refold.runtime.segment import Main, State, discard, never_begun, whole
 from refold.runtime.signals import Mailbox, SignalAsk
 from refold.runtime.sites import Sites
 from refold.runtime.source import Source
@@ -37,13 +37,6 @@ from refold.runtime.timers import TimerAsk
 
 _SLICE = 5_000_000
 """Nanoseconds of the host's time that a run takes before others get theirs."""
-
-
-Main = Callable[[int, Any], Coroutine[Any, Any, Any]]
-"""Makes the workflow's coroutine from the number of a segment and its state. Raises UnknownType, ValueDamaged."""
-
-State = Callable[[], Any]
-"""Makes the state of a checkpoint again. Raises UnknownType, ValueDamaged."""
 
 
 class Executor:

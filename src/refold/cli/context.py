@@ -67,6 +67,14 @@ class Cli:
 
     def on_ledger(self, work: Callable[[Ledger], Awaitable[T]], *, create: bool = False) -> T:
         """Opens the ledger, does the work, closes it; makes a ledger only with `create`. Raises what opening raises."""
+
+        async def run(ledger: Ledger) -> T:
+            async with ledger:
+                return await work(ledger)
+
+        return self._opened(run, create)
+
+    def _opened(self, work: Callable[[Ledger], Awaitable[T]], create: bool) -> T:
         import asyncio
         import logging
 
@@ -76,8 +84,7 @@ class Cli:
         logging.getLogger("refold").addHandler(logging.NullHandler())
 
         async def run() -> T:
-            async with await open_ledger(self.ledger_path, create=create) as ledger:
-                return await work(ledger)
+            return await work(await open_ledger(self.ledger_path, create=create))
 
         return asyncio.run(run())
 
@@ -88,13 +95,13 @@ class Cli:
             from refold.runtime.opened import Refold
 
             rf = Refold(app, ledger, ledger.scope(self.settings.scope.value))
-            await rf.begin(recover=False)
             try:
+                await rf.begin(recover=False)
                 return await work(rf)
             finally:
                 await rf.close()
 
-        return self.on_ledger(run, create=create)
+        return self._opened(run, create)
 
     def on_scope(self, work: Callable[[ScopedLedger], Awaitable[T]], *, create: bool = False) -> T:
         """The same, with the scope that the settings name."""

@@ -122,7 +122,7 @@ def event_line(out: Output, event: Event) -> None:
     from refold.replay.present import iso
 
     view = event.view
-    told = [text for text in (view.name, view.input, view.output, view.error) if text]
+    told = [text for text in (view.name or _subject(event), view.input, view.output, view.error) if text]
     if event.erased:
         told.append("(erased)")
     out.line(
@@ -133,3 +133,10 @@ def event_line(out: Output, event: Event) -> None:
         "  ",
         clipped(" | ".join(told), 120),
     )
+
+
+def _subject(event: Event) -> str | None:
+    """What the event is about, where its facts have a name of the App's for it."""
+    facts: Any = getattr(event.facts, "claim", None) or event.facts
+    named = (getattr(facts, field, None) for field in ("workflow", "tool", "model", "name", "signal", "reason", "why"))
+    return next((str(each) for each in named if each and not str(each).startswith("~")), None)

@@ -94,6 +94,7 @@ class App:
         probe: Probe | None = None,
         settle: float | None = None,
         on_cancel: Literal["drain", "abandon"] = "drain",
+        marks_sending: bool = False,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
         """Registers a function as a tool: an act on the outside world, which goes through the gateway when a run calls
         it, and is the plain function elsewhere. See `refold.gateway.tools.Tool` for what the contract says.
@@ -112,6 +113,7 @@ class App:
                 probe=probe,
                 settle=settle,
                 on_cancel=on_cancel,
+                marks_sending=marks_sending,
             )
             if made.name in self.tools:
                 raise AlreadyRegistered(f"A tool is registered as {made.name!r} already.", name=made.name)

@@ -60,7 +60,8 @@ class RunHandle:
                 raise await self._paused(row)
             if running is not None and not running.over:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(running.moved.wait(), _POLL)
+                    async with asyncio.timeout(_POLL):
+                        await running.moved.wait()
             else:
                 await self._opened.ledger.store.changed()
 

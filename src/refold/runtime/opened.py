@@ -23,13 +23,13 @@ from refold.events.content import Encoded
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import keyed_digest
-from refold.gateway.doubt import Resolved, resolve
+from refold.gateway.doubt import Resolved, resolve, taken
 from refold.gateway.resolutions import Decision
 from refold.gateway.sweeping import sweep
 from refold.ids import Ids
 from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
-from refold.projections.rows import IntentRow, RunRow
+from refold.projections.rows import RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.handle import RunHandle
 from refold.runtime.operations import Fields
@@ -49,8 +49,6 @@ _PUMP = 0.05
 """Seconds between two looks at the inboxes for what other processes posted."""
 _SWEEP = 5.0
 """Seconds between two looks for runs and doubts whose process died."""
-_PATIENCE = 10
-"""Seconds that a resolution waits for the run's owner to take it."""
 ENGINE = f"refold {__version__}"
 
 
@@ -172,15 +170,17 @@ class Refold:
         return RunHandle(self, await self.scope.resolve_run(run))
 
     async def resume(self, run: str) -> RunHandle:
-        """Goes on with a run whose process let it go, or that paused for a drift of its code or on request. Raises
-        RunNotFound, StreamOwned, StreamClosed, CodeUnavailable.
+        """Goes on with a run whose process let it go, or that paused for a drift of its code or on request. Where a
+        living process has it, that one goes on. Raises RunNotFound; what else is in the way, the result raises.
         """
         run_id = await self.scope.resolve_run(run)
-        if self._has(run_id) or await self.scope.is_written(Stream.run(run_id)):
+        if self._has(run_id):
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:
-            self._runs[run_id] = Running(self, run_id, resume=True)
+            running = self._runs[run_id] = Running(self, run_id, resume=True)
+        if running is not None:
+            await running.gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:
@@ -215,18 +215,8 @@ class Refold:
         if done.how == "recorded" and self._pump is not None:
             await self.recover()
         elif done.how == "posted":
-            await self._taken(done)
+            await taken(self.scope, done)
         return done
-
-    async def _taken(self, posted: Resolved) -> None:
-        """Waits until the run's owner has made the resolution a fact, so that a result asked for next knows of it."""
-        deadline = self.ledger.clock.monotonic() + _PATIENCE * 1_000_000_000
-        while self.ledger.clock.monotonic() < deadline:
-            async with self.scope.reader() as reader:
-                rows = await reader.rows(IntentRow, {"intent_id": posted.intent_id})
-            if not rows or rows[0].status != "in_doubt":
-                return
-            await self.ledger.store.changed()
 
     async def replay(self, run: str, kind: ReplayKind[K]) -> K:
         """Replays a run in one of the kinds that run its code: `InferenceSkipping()`, `Partial(until=seq)`."""
@@ -282,7 +272,8 @@ class Refold:
             if running is not None and not running.over:
                 running.moved.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(running.moved.wait(), _SWEEP)
+                    async with asyncio.timeout(_SWEEP):
+                        await running.moved.wait()
             else:
                 await self.ledger.store.changed()
 
@@ -328,7 +319,8 @@ class Refold:
         swept = self.ledger.clock.monotonic()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), _PUMP)
+                async with asyncio.timeout(_PUMP):
+                    await self._looked.wait()
             self._looked.clear()
             try:
                 for stream in await self.scope.posted():

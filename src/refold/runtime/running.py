@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -35,7 +36,7 @@ from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
-from refold.runtime.posting import Kind, payload_of
+from refold.runtime.posting import Kind, payload_of, post
 from refold.runtime.record import Record
 from refold.runtime.run import Run
 
@@ -63,6 +64,7 @@ class Running:
         self._writer = writer
         self._resume = resume
         """Whether somebody asked for it: a run that was paused on request waits for that."""
+        self._begun = asyncio.Event()
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
         self.task = asyncio.get_running_loop().create_task(self._stay())
@@ -85,6 +87,8 @@ class Running:
         except (StreamOwned, StreamClosed, Fenced) as error:
             _log.info("run %s is not this process's: %s", self.run_id, error.code)
             self.error = error
+            if self._resume and isinstance(error, StreamOwned):
+                await self._ask_owner()
         except RefoldError as error:
             _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
@@ -92,7 +96,15 @@ class Running:
             if self._writer is not None:
                 await self._let_go(self._writer)
             self.moved.set()
+            self._begun.set()
             self._opened.forget(self)
+
+    async def _ask_owner(self) -> None:
+        """The process that has the run is told that somebody wants it to go on."""
+        try:
+            await post(self._opened.scope, self.run_id, "resume", {})
+        except RefoldError as error:
+            _log.info("run %s was not resumed: %s", self.run_id, error.code)
 
     async def _let_go(self, writer: StreamWriter) -> None:
         try:
@@ -138,6 +150,7 @@ class Running:
             executor.signals.put(event, fields)
         try:
             executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
@@ -226,6 +239,13 @@ class Running:
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())
         live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+
+    async def gone_on(self) -> None:
+        """Returns when the record says that the run goes on, or this process cannot go on with it."""
+        await self._begun.wait()
+        if self._writer is not None and self._writer.alive and not self.over:
+            with suppress(RefoldError):  # Whoever asks for the result is told.
+                await self._writer.barrier()
 
     async def close(self) -> None:
         """Lets the run go: the next process that opens it goes on from its record."""

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from refold.clock import Clock
 from refold.gateway.resolutions import CannotTell, DidNotHappen, Happened
+from refold.gateway.retry import Retry
 from refold.gateway.threads import TOOL_THREADS
-from refold.gateway.tools import Doubt, Retry, Tool
+from refold.gateway.tools import Doubt, Tool
 
 PATIENCE = Retry(attempts=6, first=1.0, factor=3.0, limit=300.0)
 """How often a probe that cannot tell is asked, and when; then it is a person's turn."""
@@ -34,18 +35,18 @@ async def probe(
     asked = 0
     while asked < patience.attempts:
         settled = clock.now() >= settles_us and not still_running()
-        answer = await _ask(tool, doubt)
+        answer = await ask(tool, doubt)
         if isinstance(answer, Happened) or (isinstance(answer, DidNotHappen) and settled):
             return answer
         if isinstance(answer, DidNotHappen) and not still_running():
             await until(settles_us)
             continue
         asked += 1
-        await until(clock.now() + int(patience.pause(asked) * 1_000_000))
+        await until(clock.now() + int(patience.delay(asked) * 1_000_000))
     return None
 
 
-async def _ask(tool: Tool[Any, Any], doubt: Doubt) -> object:
+async def ask(tool: Tool[Any, Any], doubt: Doubt) -> object:
     """One question. A probe that raises, takes too long or returns something else cannot tell."""
     assert tool.probe is not None
     try:

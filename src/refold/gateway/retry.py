@@ -7,13 +7,19 @@ import msgspec
 
 class Retry(msgspec.Struct, frozen=True):
     """At most `attempts` failures, the last of them final; before the next try `first` seconds, each time `factor` as
-    long, at most `limit`. Whoever asks for a longer pause than `limit` is not asked again.
+    long, at most `limit`. Whoever asks for a longer pause than `limit` is not asked again. The pauses have no random
+    part, so that a run's record explains them.
     """
 
     attempts: int = 3
     first: float = 0.5
     factor: float = 2.0
     limit: float = 60.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds after so many failures (1 is the first), whether or not another try is allowed."""
+        # The exponent is bounded, since a float overflows long before anybody has waited so often.
+        return min(self.limit, self.first * self.factor ** min(failures - 1, 64))
 
     def pause(self, failures: int, wanted: float | None = None) -> float | None:
         """Seconds to wait after so many failures (1 is the first); None when there will be no other try.
@@ -24,5 +30,4 @@ class Retry(msgspec.Struct, frozen=True):
             return None
         if wanted is not None:
             return wanted if wanted <= self.limit else None
-        # The exponent is bounded, since a float overflows long before anybody has waited so often.
-        return min(self.limit, self.first * self.factor ** min(failures - 1, 64))
+        return self.delay(failures)

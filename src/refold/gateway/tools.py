@@ -17,6 +17,7 @@ from refold.gateway.errors import BadKey, BadTool, NestedCall
 from refold.gateway.identity import checked_key
 from refold.gateway.parameters import Parameters
 from refold.gateway.resolutions import Answer
+from refold.gateway.retry import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,21 +31,6 @@ Hook = Callable[["Tool[Any, Any]", dict[str, Any], str | None], Any]
 
 gateway_call: ContextVar[Hook | None] = ContextVar("gateway_call", default=None)
 """Set by the runtime in the code of a run, and to `refuse_nested` in steps and tools. Unset: the plain function."""
-
-
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a call is attempted, and the seconds before each further attempt: `first`, then `factor` times as much,
-    up to `limit`. The pauses have no random part, so that a run's record explains them.
-    """
-
-    attempts: int = 3
-    first: float = 0.2
-    factor: float = 2.0
-    limit: float = 30.0
-
-    def pause(self, attempt: int) -> float:
-        """Seconds between attempt number `attempt`, counted from 1, and the next."""
-        return min(self.limit, self.first * self.factor ** min(attempt - 1, 1000))
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -105,6 +91,11 @@ class Tool(Generic[P, R]):
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         _check(self)
+
+    @property
+    def timeout_us(self) -> int:
+        """The timeout in microseconds, as clocks count."""
+        return int(self.timeout * 1_000_000)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._called(None, args, kwargs)

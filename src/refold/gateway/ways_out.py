@@ -10,9 +10,8 @@ from refold.gateway.endings import Failure, Result, Unknown
 from refold.gateway.identity import downstream_key
 from refold.gateway.inbox import Resolutions, first_of
 from refold.gateway.probing import PATIENCE, probe
-from refold.gateway.records import Call, CallRecords
+from refold.gateway.records import Call, CallRecords, Settled
 from refold.gateway.tools import Doubt
-from refold.ledger.drafts import Draft
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow
@@ -25,9 +24,13 @@ class WaysOut:
         self._writer, self._records, self._clock = writer, records, clock
         self._posted = Resolutions(scope, writer)
         self._woken = asyncio.Event()
+        self.asking: set[str] = set()
+        """Intents whose probe has been asked and has not answered for the first time."""
 
-    async def way_out(self, call: Call, intent_id: str, attempt: Attempt | None) -> Draft | Result | Failure:
-        """The event of the resolution that comes first, or what the attempt itself says after all."""
+    async def first(self, call: Call, intent_id: str, attempt: Attempt | None) -> Settled | Result | Failure:
+        """The resolution that comes first, or what the attempt itself says after all."""
+        if call.tool.probe is not None:
+            self.asking.add(intent_id)
         person = asyncio.ensure_future(self._posted.next(intent_id))
         asked = asyncio.ensure_future(self._probe(call, intent_id, attempt))
         late = asyncio.ensure_future(_late(attempt))
@@ -40,10 +43,11 @@ class WaysOut:
                     return ending
                 if person in done:
                     return self._records.posted(call, row, person.result())
-                if asked in done and (draft := asked.result()) is not None:
-                    return draft
+                if asked in done and (found := asked.result()) is not None:
+                    return found
                 waits -= done
         finally:
+            self.asking.discard(intent_id)
             for each in (person, asked, late):
                 each.cancel()
 
@@ -60,17 +64,22 @@ class WaysOut:
     def close(self) -> None:
         self._posted.close()
 
-    async def _probe(self, call: Call, intent_id: str, attempt: Attempt | None) -> Draft | None:
+    async def _probe(self, call: Call, intent_id: str, attempt: Attempt | None) -> Settled | None:
         if call.tool.probe is None:
             return None
         row = self._writer.intent(intent_id)
+
+        async def until(time_us: int) -> None:
+            self.asking.discard(intent_id)
+            await self._until(time_us)
+
         answer = await probe(
             call.tool,
             self._doubt(call, row),
             clock=self._clock,
             settles_us=row.settles_us or row.deadline_us or 0,
             still_running=lambda: attempt is not None and attempt.running,
-            until=self._until,
+            until=until,
             patience=PATIENCE,
         )
         return None if answer is None else self._records.probed(call, self._writer.intent(intent_id), answer)

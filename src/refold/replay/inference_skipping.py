@@ -6,9 +6,11 @@ it holds no gateway, no provider and no writer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from hashlib import sha256
-from typing import Any, NamedTuple, NoReturn
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, Self
 
 import msgspec
 
@@ -19,10 +21,11 @@ from refold.ledger.ledger import ScopedLedger
 from refold.replay.present import to_json
 from refold.runtime.app import App
 from refold.runtime.beginning import Beginning, read_beginning
+from refold.runtime.comparison import Comparison, tree
 from refold.runtime.divergence import Divergence, first_difference
 from refold.runtime.executor import Executor
+from refold.runtime.explaining import explained
 from refold.runtime.failures import encode_error
-from refold.runtime.frontier import Comparison, tree
 from refold.runtime.operations import Fields, Operation
 from refold.runtime.record import Record
 from refold.runtime.run import Run
@@ -55,8 +58,9 @@ class Recorded:
     """The source of a replay: the record, and nothing behind it."""
 
     def __init__(self) -> None:
-        self.executor: Executor
         self.divergences: list[Divergence] = []
+        self.still = asyncio.Event()
+        """Set when the code is quiet and the record, as far as it goes, is delivered."""
 
     def frontier(self) -> None:
         """Nothing is to be settled."""
@@ -82,38 +86,90 @@ class Recorded:
         return divergence.kind == "changed" and len(self.divergences) < MAX_DIVERGENCES
 
     def idle(self) -> None:
-        self.executor.stop()
+        self.still.set()
 
     def ended(self) -> None:
-        self.executor.stop()
+        self.still.set()
 
 
 class Replaying:
-    """One replay under way, for whoever wants to go through it delivery by delivery."""
+    """One replay under way: `to` brings it from seq to seq, and shows what the code has reached there.
 
-    def __init__(self, scope: ScopedLedger, app: App, begin: Beginning, head: Head, until: int) -> None:
+    It lives on the loop that runs, and holds a thread of its own where the workflow is a `def`: `close` it.
+    """
+
+    def __init__(self, scope: ScopedLedger, app: App, begin: Beginning, head: Head) -> None:
         self._scope = scope
         self._app = app
         self._begin = begin
-        self._head = head
+        self.head = head
         self._workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         self._source = Recorded()
-        self._record = Record(scope, begin.run_id, begin.after, until)
+        self._record = Record(scope, begin.run_id, begin.after, begin.after)
         self._executor = Executor(self._record, self._source, self._main, Comparison(self._compare_end))
-        self._source.executor = self._executor
-        self._state: dict[str, Any] = {}
+        self._state: dict[str, Any] = {"segment": 0, "status": "not started", "waits_for": []}
+        self._reports: list[Divergence] = []
+        self._started = False
+        self._seq = 0
 
-    async def finish(self) -> CodeReplay:
-        """Delivers the record, up to where it was to stop, and says what the code made of it."""
-        executor = self._executor
-        executor.before_stop = self._look
-        if self._begin.started is not None:
-            executor.start(self._begin.clock_from)
-            await executor.wait()
-        after = await self._scope.run_head(self._begin.run_id)
-        state = self._state or {"segment": 0, "status": "not started", "waits_for": []}
-        digest = sha256(to_json(state)).hexdigest()
-        return CodeReplay(self._begin.run_id, self._head, after, executor.seq, self._source.divergences, state, digest)
+    async def to(self, seq: int) -> CodeReplay:
+        """Delivers the record up to a seq, and says what the code made of it. Where it is already, or where record and
+        code have parted, it stays. Raises BeyondHead, Erased, ContentDamaged.
+        """
+        if not 1 <= seq <= self.head.seq:
+            run_id = self._begin.run_id
+            raise BeyondHead(
+                f"Run {run_id} stands at seq {self.head.seq} and has no seq {seq}.", run_id=run_id, seq=seq
+            )
+        self._record.upto = max(seq, self._record.upto)
+        await self._deliver()
+        run_id, scope = self._begin.run_id, self._scope
+        while len(self._reports) < len(self._source.divergences):
+            self._reports.append(await explained(scope, run_id, self._source.divergences[len(self._reports)]))
+        after = await scope.run_head(run_id)
+        digest = sha256(to_json(self._state)).hexdigest()
+        return CodeReplay(run_id, self.head, after, self._seq, [*self._reports], self._state, digest)
+
+    async def _deliver(self) -> None:
+        started, executor = self._begin.started, self._executor
+        if started is None or started.seq > self._record.upto:
+            self._seq = self._record.upto
+            return
+        self._source.still.clear()
+        if not self._started:
+            self._started = True
+            executor.before_stop = self._look
+            executor.start(self._begin.after, self._begin.clock_from)
+        else:
+            executor.at_frontier = False
+            executor.schedule()
+        still = asyncio.create_task(self._source.still.wait())
+        over = asyncio.create_task(executor.wait())
+        try:
+            await asyncio.wait((still, over), return_when=asyncio.FIRST_COMPLETED)
+            if over.done():
+                over.result()
+        finally:
+            still.cancel()
+            over.cancel()
+            await asyncio.gather(still, over, return_exceptions=True)
+        if not executor.stopped:
+            self._look()
+        self._seq = executor.seq
+
+    def close(self) -> None:
+        """Leaves the code where it stands."""
+        self._executor.before_stop = None
+        if self._started:
+            self._executor.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _main(self, segment: int, state: Any) -> Coroutine[Any, Any, Any]:
         app, begin, workflow = self._app, self._begin, self._workflow
@@ -157,28 +213,28 @@ class Replaying:
         return None if difference is None else (wanted, reached, difference)
 
 
-async def replaying(scope: ScopedLedger, app: App, run_id: str, until: int | None = None) -> Replaying:
-    """Prepares a replay of a run, up to a seq. Raises RunNotFound, NotARun, Erased, CodeUnavailable, BeyondHead."""
+async def replaying(scope: ScopedLedger, app: App, run_id: str) -> Replaying:
+    """Prepares a replay of a run that goes from seq to seq. Raises RunNotFound, NotARun, Erased, CodeUnavailable."""
     head = await scope.run_head(run_id)
-    if until is not None and not 1 <= until <= head.seq:
-        raise BeyondHead(f"Run {run_id} stands at seq {head.seq} and has no seq {until}.", run_id=run_id, seq=until)
     async with scope.reader() as reader:
         begin = await read_beginning(reader, run_id, 0)
-    return Replaying(scope, app, begin, head, until or head.seq)
+    return Replaying(scope, app, begin, head)
 
 
 class InferenceSkipping:
     """Kind 6, for `rf.replay(run, InferenceSkipping())`."""
 
     async def replay(self, scope: ScopedLedger, app: App, run_id: str) -> CodeReplay:
-        return await (await replaying(scope, app, run_id)).finish()
+        async with await replaying(scope, app, run_id) as under_way:
+            return await under_way.to(under_way.head.seq)
 
 
 class Partial:
-    """Kind 7: as kind 6, stopped after a seq."""
+    """Kind 7: as kind 6, stopped after a seq. Raises BeyondHead for one that the run does not have."""
 
     def __init__(self, until: int) -> None:
         self.until = until
 
     async def replay(self, scope: ScopedLedger, app: App, run_id: str) -> CodeReplay:
-        return await (await replaying(scope, app, run_id, self.until)).finish()
+        async with await replaying(scope, app, run_id) as under_way:
+            return await under_way.to(self.until)

@@ -42,6 +42,9 @@ class ChildAsk:
         return self.attached
 
     def difference(self, event: Event, fields: Fields) -> str | None:
+        if event.type == "child.started" and event.facts.attached != self.attached:
+            was, now = ("attached", "detached") if event.facts.attached else ("detached", "attached")
+            return f"the child was {was} and is {now}"
         return input_difference(fields.get("input"), self.input.data)
 
     def outcome(self, event: Event, fields: Fields) -> Any:

@@ -13,30 +13,30 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
 from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
+from refold.runtime.comparison import Comparison
 from refold.runtime.divergence import Divergence
 from refold.runtime.errors import NeverQuiet, OutsideRun
-from refold.runtime.frontier import Comparison, Role, role_of
+from refold.runtime.frontier import Role, other_kind, role_of
 from refold.runtime.loop import RunLoop, RunTask
 from refold.runtime.operations import Ask, Fields, Operation
+from refold.runtime.places import Place, place_of
 from refold.runtime.record import Record
 from refold.runtime.scope import SiteScope
-from refold.runtime.segment import discard, whole
+from refold.runtime.segment import Main, State, discard, never_begun, whole
 from refold.runtime.signals import Mailbox, SignalAsk
+from refold.runtime.sites import Sites
 from refold.runtime.source import Source
 from refold.runtime.timers import TimerAsk
 
 _SLICE = 5_000_000
 """Nanoseconds of the host's time that a run takes before others get theirs."""
-
-
-Main = Callable[[int, Any], Coroutine[Any, Any, Any]]
-"""Makes the workflow's coroutine from the number of a segment and its state."""
 
 
 class Executor:
@@ -50,8 +50,6 @@ class Executor:
         self._host = asyncio.get_running_loop()
         self.asked: dict[str, Operation] = {}
         """Operations without an outcome, in the order in which they were asked for."""
-        self._settled: set[str] = set()
-        self._sites: dict[str, str] = {}
         self._new: list[Operation] = []
         self._arrived: deque[Any] = deque()
         self._progressed: deque[tuple[Event, Fields]] = deque()
@@ -60,22 +58,29 @@ class Executor:
         """The last event that was delivered or passed over."""
         self.at_frontier = False
         self.stopped = False
+        self.closed = False
+        """The run has its end on record, and takes no more."""
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
         self.before_stop: Callable[[], None] | None = None
         """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
+        self.main: RunTask
+        """The task of the workflow's function."""
         self._begun = False
         self.segment = 0
         self.failure: BaseException | None = None
         """What the code was ended with, instead of by itself."""
+        self._unfit: Divergence | None = None
 
     # From outside.
 
-    def start(self, started_us: int, segment: int = 0, state: Any = None) -> None:
-        """Makes the code's loop; its first turn comes in a callback of the host's."""
-        self._begin_segment(segment, state, started_us)
+    def start(self, after: int, started_us: int, segment: int = 0, state: State = lambda: None) -> None:
+        """Makes the code's loop; its first turn comes in a callback of the host's. `after` is the event that the
+        segment begins with.
+        """
+        self._begin_segment(segment, state, started_us, after)
         self.schedule()
 
     async def wait(self) -> None:
@@ -92,8 +97,13 @@ class Executor:
         self._progressed.append((event, {}))
         self.schedule()
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the code has been told everything that is known, and waits."""
+        return self.at_frontier and not (self._scheduled or self._arrived or self._progressed)
+
     def schedule(self) -> None:
-        if not self._scheduled and not self.stopped:
+        if not self._scheduled and not self.stopped and not self.closed:
             self._scheduled = True
             self._host.call_soon(self._drive)
 
@@ -118,15 +128,17 @@ class Executor:
 
     # What the code asks for.
 
-    def ask(self, ask: Ask, depth: int = 2) -> Operation:
-        """Registers an operation at its site and returns the future of its outcome. Raises OutsideRun."""
+    def ask(self, ask: Ask, place: Place | None = None) -> Operation:
+        """Registers an operation at its site and returns the future of its outcome. `place` is the line that asks,
+        where that is not on the stack. Raises OutsideRun.
+        """
         loop = self.loop
         if not loop.running_code:
             raise OutsideRun(f"{ask.kind} {ask.name!r} was asked for outside the workflow's own code.")
-        operation = Operation(ask, loop.scope().site(ask.name), self, loop, sys._getframe(depth))
+        operation = Operation(ask, loop.scope().site(ask.name), self, loop, place or place_of(sys._getframe(1)))
         if isinstance(ask, SignalAsk) and (waiting := self.signals.take(ask.waits_for)) is not None:
-            self._settled.add(operation.site)
-            operation.settle(*waiting)
+            self._sites.settle(operation.site)
+            self._unfit = self._compare.handed(operation, *waiting)
             return operation
         self.asked[operation.site] = operation
         self._new.append(operation)
@@ -135,7 +147,7 @@ class Executor:
 
     def timer_set(self, handle: asyncio.TimerHandle, scope: SiteScope, delay_us: int) -> None:
         ask = TimerAsk(handle, delay_us, self.loop.now_us + delay_us)
-        operation = Operation(ask, scope.site(ask.name), self, self.loop, None)
+        operation = Operation(ask, scope.site(ask.name), self, self.loop, place_of(sys._getframe(1)))
         ask.operation = operation
         self.asked[operation.site] = operation
         self._new.append(operation)
@@ -147,10 +159,13 @@ class Executor:
         if operation is not None:
             operation.cancel()
 
+    def waiting(self) -> bool:
+        return bool(self.asked)
+
     def operation_cancelled(self, operation: Operation) -> None:
         if not operation.cancelling:
             self.asked.pop(operation.site, None)
-            self._settled.add(operation.site)
+            self._sites.settle(operation.site)
         if operation.begun and self.at_frontier:
             self.source.cancelled(operation)
 
@@ -165,7 +180,7 @@ class Executor:
 
     def _drive(self) -> None:
         self._scheduled = False
-        if self.stopped:
+        if self.stopped or self.closed:
             return
         try:
             self._go(perf_counter_ns() + _SLICE)
@@ -208,6 +223,8 @@ class Executor:
                 for operation in self._new:
                     operation.begun = True
                 self._new.clear()
+                if self._unfit is not None and self._diverge(self._unfit):
+                    return True
                 while (taken := self._record.take()) is not None:
                     if self._replayed(*taken):
                         break
@@ -218,6 +235,8 @@ class Executor:
         return True
 
     def _end_turn(self) -> None:
+        if self._unfit is not None and self._diverge(self._unfit):
+            return
         new, self._new = self._new, []
         for operation in new:
             operation.begun = True
@@ -248,7 +267,7 @@ class Executor:
             event, fields = self.source.record(arrival)
             self._deliver(event, fields, role_of(event))
             return not self.stopped
-        if self._main.done() and not any(each.ask.drains for each in self.asked.values()):
+        if self.main.done() and not any(each.ask.drains for each in self.asked.values()):
             self.source.ended()
         else:
             self.source.idle()
@@ -274,27 +293,28 @@ class Executor:
     # The record.
 
     def _replayed(self, event: Event, fields: Fields) -> bool:
-        """Takes one recorded event. Whether it was a delivery, after which the code runs."""
+        """Takes one recorded event. Whether no other may follow: it was a delivery, after which the code runs, or the
+        execution is over.
+        """
         role = role_of(event)
         self.seq = event.seq
         if role is Role.NONE:
             return False
         if role is Role.TERMINAL:
-            self._diverge(self._compare.end(event, fields, self))
-            return False
+            return self._diverge(self._compare.end(event, fields, self))
         if role is Role.SIGNAL or role is Role.STOP:
             self._deliver(event, fields, role)
             return True
-        operation = self._asked_at(event)
+        operation = self.asked.get(self._sites.of(event))
         if operation is None:
-            if not self._is_past(event):
-                self._diverge(self._compare.missing(event, fields, self))
-            elif role is Role.OUTCOME:
+            if not self._sites.is_past(event):
+                return self._diverge(self._compare.missing(event, fields, self))
+            if role is Role.OUTCOME:
                 self.source.given_up(event)
             return False
-        difference = operation.ask.difference(event, fields)
+        difference = other_kind(event, operation) or operation.ask.difference(event, fields)
         if difference is not None and self._diverge(self._compare.changed(event, fields, operation, difference)):
-            return False
+            return True
         if role is Role.PROGRESS and not (event.type == "tool.doubted" and operation.cancelling):
             # A cancellation that waits for the outcome is told that there is none to wait for.
             operation.recorded.append((event, fields))
@@ -303,21 +323,6 @@ class Executor:
         self._settle(operation, event, fields, role)
         return True
 
-    def _asked_at(self, event: Event) -> Operation | None:
-        """The operation that an event is about. A resolution knows its call and not its site."""
-        call = getattr(event.facts, "tool_call_id", None)
-        if call is not None:
-            if event.site:
-                self._sites[call] = event.site
-            return self.asked.get(event.site or self._sites.get(call, ""))
-        return self.asked.get(event.site)
-
-    def _is_past(self, event: Event) -> bool:
-        """Whether the code is done with what an event is about: it gave it up, or left its segment."""
-        site = event.site or self._sites.get(getattr(event.facts, "tool_call_id", ""), "")
-        segment = site.partition("/")[0]
-        return site in self._settled or (segment.isdecimal() and int(segment) < self.segment)
-
     def _deliver(self, event: Event, fields: Fields, role: Role) -> None:
         """Hands a fact to the code, which runs afterwards."""
         self.seq = event.seq
@@ -325,8 +330,8 @@ class Executor:
         if role is Role.SIGNAL:
             self._signal(event, fields)
         elif role is Role.STOP:
-            self._main.cancel()
-        elif (operation := self._asked_at(event)) is not None:
+            self.main.cancel()
+        elif (operation := self.asked.get(self._sites.of(event))) is not None:
             self._settle(operation, event, fields, role)
 
     def _settle(self, operation: Operation, event: Event, fields: Fields, role: Role) -> None:
@@ -334,28 +339,26 @@ class Executor:
             operation.ask.part(event, fields)  # type: ignore[attr-defined]
             return None
         del self.asked[operation.site]
-        self._settled.add(operation.site)
+        self._sites.settle(operation.site)
         if operation.cancelling and role is Role.OUTCOME:
             self.source.given_up(event)
         if event.type == "run.checkpointed":
-            return self._begin_segment(event.facts.segment, operation.ask.outcome(event, fields), event.recorded_at)
+            state = partial(operation.ask.outcome, event, fields)
+            return self._begin_segment(event.facts.segment, state, event.recorded_at, event.seq)
         if type(operation.ask) is TimerAsk:
             self._timers.pop(operation.ask.handle, None)
             self.loop.advance(operation.ask.due_us)
             self.loop.fire(operation.ask.handle)
             return None
-        try:
-            operation.settle(event, fields)
-        except (UnknownType, ValueDamaged) as error:
-            self._diverge(self._compare.unreadable(event, operation, error))
+        self._diverge(self._compare.handed(operation, event, fields))
         return None
 
     def _signal(self, event: Event, fields: Fields) -> None:
         for operation in self.asked.values():
             if isinstance(operation.ask, SignalAsk) and operation.ask.waits_for == event.facts.signal:
                 del self.asked[operation.site]
-                self._settled.add(operation.site)
-                operation.settle(event, fields)
+                self._sites.settle(operation.site)
+                self._diverge(self._compare.handed(operation, event, fields))
                 return
         self.signals.put(event, fields)
 
@@ -369,28 +372,28 @@ class Executor:
 
     # Segments.
 
-    def _begin_segment(self, number: int, state: Any, started_us: int) -> None:
+    def _begin_segment(self, number: int, state: State, started_us: int, seq: int) -> None:
         if self._begun:
             discard(self.loop)
         self._begun = True
         self.segment = number
         self.failure = None
-        self._settled.clear()
-        self._sites.clear()
+        self._sites = Sites(number)
         self._timers: dict[asyncio.TimerHandle, Operation] = {}
         self.loop = RunLoop(self, SiteScope(None, str(number)), started_us)
-        self._main = self.loop.create_main(whole(self.loop, self._main_of(number, state)))
-
-    @property
-    def main(self) -> RunTask:
-        """The task of the workflow's function."""
-        return self._main
+        try:
+            code = self._main_of(number, state())
+        except (UnknownType, ValueDamaged) as error:
+            self.main = self.loop.create_main(never_begun())
+            self._diverge(self._compare.unbegun(seq, error))
+        else:
+            self.main = self.loop.create_main(whole(self.loop, code))
 
     def outcome(self) -> tuple[Any, BaseException | None]:
         """How the workflow's function ended: its value, or what it raised."""
         if self.failure is not None:
             return None, self.failure
         try:
-            return self._main.result(), None
+            return self.main.result(), None
         except BaseException as error:  # noqa: BLE001 - CancelledError too is an end
             return None, error

@@ -98,8 +98,12 @@ class Live:
         """Sites of what the host still does for the run, though the code may not wait for it any more."""
         self._held: list[Operation] = []
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._taken: list[str] = []
+        """Keys of items that asked for nothing new: the next event is their receipt."""
         self.moved = asyncio.Event()
         """Set whenever the run paused, went on, or ended."""
+        self.rested: Callable[[], None] = lambda: None
+        """Called when the code has been told everything and waits."""
         writer.appended = self._appended
 
     # What the executor asks for.
@@ -137,7 +141,7 @@ class Live:
             self._resumed()
         self._own = True
         try:
-            event = self.writer.append(drafts[0], delivers=arrival.delivers)
+            event = self.writer.append(drafts[0], delivers=arrival.delivers or self._receipt())
             for draft in drafts[1:]:
                 self.writer.append(draft)
         finally:
@@ -170,11 +174,36 @@ class Live:
             executor.failure = NothingMoves("The code waits, and no operation is under way that could move it.")
             self.ended()
             return
-        if self.paused or not asked:
+        if not asked:
             return
         doubtful = [each for each in asked if self._in_doubt(each)]
-        if doubtful and all(each.ask.kind == "signal" for each in asked if each not in doubtful):
+        others = [each for each in asked if each not in doubtful]
+        if doubtful and self.paused is None and all(each.ask.kind == "signal" for each in others):
             self.spawn(self.pause("in_doubt"))
+        elif not doubtful and self.paused == "in_doubt":
+            self._resumed()  # Somebody resolved it while nobody had the run.
+        elif self.paused is not None:
+            self.moved.set()  # It is known now that the pause still stands.
+        self.rested()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is under way: only time, a signal, a child or a resolution can move the code."""
+        if not self.executor.quiet or self.executor.main.done() or self._calls.gateway.probing:
+            return False
+        asked = self.executor.asked.values()
+        return all(each.in_doubt or each.ask.kind in ("timer", "signal", "child") for each in asked)
+
+    def stands(self) -> bool:
+        """Whether the run's pause, as its record says it, still holds: nothing that is known, and no probe that is
+        being asked, may have ended it.
+        """
+        if not self.executor.quiet:
+            return False
+        if self.paused != "in_doubt":
+            return True
+        doubts = [each.recorded[-1][0].facts.tool_call_id for each in self.executor.asked.values() if each.in_doubt]
+        return set(doubts) <= set(self._calls.doubts()) and not self._calls.gateway.probing
 
     def _in_doubt(self, operation: Operation) -> bool:
         """Whether only a resolution can move it: of its own doubt, or of that of an equal call, for which it waits."""
@@ -206,6 +235,7 @@ class Live:
         for draft in self._calls.abandoned(self.writer, self.left):
             self._append(draft)
         self._append(self._ending.draft(value, error))
+        self.executor.closed = True
         await self.writer.barrier()
         await self.writer.close()
         self.executor.stop()
@@ -288,34 +318,41 @@ class Live:
     async def _durable(self) -> None:
         await self.writer.barrier()
 
-    async def pause(self, reason: Any, drafted: dict[str, Any] | None = None) -> None:
-        """Says in the record that the run waits, and for what."""
-        if self.paused is not None:
+    async def pause(self, reason: Any, drafted: dict[str, Any] | None = None, delivers: str | None = None) -> None:
+        """Says in the record that the run waits, and for what. What the run found out by itself says nothing new of a
+        run that waits already.
+        """
+        if self.paused is not None and reason in ("in_doubt", "waiting"):
             return
         self.paused = reason
-        self._append(Draft(RunPaused(reason), drafted))
+        self._append(Draft(RunPaused(reason), drafted), delivers)
         await self.writer.barrier()
         self.moved.set()
 
-    def unpause(self) -> None:
+    def unpause(self, delivers: str | None = None) -> None:
         """Whoever brought what the run waited for says so before anything else is appended."""
         if self.paused is not None:
-            self._resumed()
+            self._resumed(delivers)
+        elif delivers is not None:
+            self._taken.append(delivers)
         held, self._held = self._held, []
         for operation in held:
             if not operation.done():
                 self.begin(operation)
         self.executor.schedule()
 
-    def _resumed(self) -> None:
+    def _resumed(self, delivers: str | None = None) -> None:
         self.paused = None
-        self._append(Draft(RunResumed()))
+        self._append(Draft(RunResumed()), delivers)
         self.moved.set()
 
-    def _append(self, draft: Draft) -> None:
+    def _receipt(self) -> str | None:
+        return self._taken.pop() if self._taken else None
+
+    def _append(self, draft: Draft, delivers: str | None = None) -> None:
         own, self._own = self._own, True
         try:
-            self.writer.append(draft)
+            self.writer.append(draft, delivers=delivers or self._receipt())
         finally:
             self._own = own
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import FrameType
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
 from refold.runtime.loop import RunFuture, RunLoop
+from refold.runtime.places import Place
 
 Fields = dict[str, msgspec.Raw]
 """The fields of an event's content, each still in its stored form."""
@@ -66,11 +66,11 @@ class Operation(RunFuture):
     then, and not before.
     """
 
-    def __init__(self, ask: Ask, site: str, canceller: Canceller, loop: RunLoop, frame: FrameType | None) -> None:
+    def __init__(self, ask: Ask, site: str, canceller: Canceller, loop: RunLoop, place: Place | None) -> None:
         super().__init__(loop=loop)
         self.ask = ask
         self.site = site
-        self._place = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        self._place = place
         self.begun = False
         """Its turn has ended: it was started, or it waits for the frontier. From here on it may have effects."""
         self.cancelling = False
@@ -89,14 +89,16 @@ class Operation(RunFuture):
     @property
     def at(self) -> str | None:
         """Where in the code it was asked for, as file and line."""
-        return None if self._place is None else f"{self._place[0]}:{self._place[1]}"
+        return None if self._place is None else f"{self._place.file}:{self._place.line}"
 
     def cancel(self, msg: Any = None) -> bool:
         if self.done():
             return False
         if self.begun and self.ask.drains and not self.in_doubt:
-            self.cancelling, self._message = True, msg
-            self._canceller.operation_cancelled(self)
+            self._message = msg
+            if not self.cancelling:  # A cancel scope says it again and again.
+                self.cancelling = True
+                self._canceller.operation_cancelled(self)
             return True
         super().cancel(msg)
         self._canceller.operation_cancelled(self)

@@ -59,8 +59,8 @@ class Record:
         self._read = page[-1].seq if page else self.upto
 
 
-async def read_fields(reader: Reader, stream: Stream, event: Event) -> Fields:
-    """An event's content, field by field, checked against its digest."""
+async def read_fields(reader: Reader, stream: Stream, event: Event, *, whole: bool = False) -> Fields:
+    """An event's content, field by field, checked against its digest; `whole` with the messages of a request."""
     row = event.stored
     if row.content_digest is None:
         return {}
@@ -74,7 +74,7 @@ async def read_fields(reader: Reader, stream: Stream, event: Event) -> Fields:
         raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
     stored = decode_content(row.content)
     fields = fields_of(stored)
-    if stored.parts and event.type in _RESOLVED:
+    if stored.parts and (whole or event.type in _RESOLVED):
         for name, parts in stored.parts.items():
             values = [await _part(reader, stream, number) for number in parts.numbers()]
             fields[name] = msgspec.Raw(b"[%b]" % b",".join(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from refold.runtime.children import ChildAsk
 from refold.runtime.env import EnvAsk
 from refold.runtime.errors import OutsideRun
 from refold.runtime.inference import InferAsk, InferStream
+from refold.runtime.places import Place, place_of
 from refold.runtime.scope import current_scope
 from refold.runtime.signals import CheckpointAsk, SignalAsk
 from refold.runtime.steps import Codec, StepAsk
@@ -170,9 +172,9 @@ class Run:
     ) -> Coroutine[Any, Any, Any]:
         """Runs another workflow as a run of its own and returns its result; detached, its id at once.
 
-        An attached child is cancelled with this run. Raises ChildFailed.
+        An attached child is cancelled with this run. Raises NotRegistered, ChildFailed.
         """
-        return self._asked(ChildAsk(workflow, input, key, attached, self._codec))
+        return self._asked(ChildAsk(self._app.registered(workflow), input, key, attached, self._codec))
 
     @asynccontextmanager
     async def scope(self, name: Any) -> AsyncIterator[None]:
@@ -205,6 +207,7 @@ class Run:
         self, tool: Tool[Any, Any], arguments: dict[str, Any], key: str | None, provider_call_id: str | None = None
     ) -> Coroutine[Any, Any, Any]:
         """What calling a tool in the run's code comes to: bound arguments, and the caller's key if any."""
+        tool = self._app.tools.get(tool.name, tool)  # The code of tests has others under the same names.
         return self._asked(ToolAsk(tool, arguments, key, provider_call_id, self._identity.secret, self._codec))
 
     def begin(self, workflow: Workflow, input: Any) -> Coroutine[Any, Any, Any]:
@@ -217,7 +220,7 @@ class Run:
         return coro
 
     def _asked(self, ask: Ask) -> Coroutine[Any, Any, Any]:
-        coro = _outcome_of(self._executor, ask)
+        coro = _outcome_of(self._executor, ask, place_of(sys._getframe(1)))
         # A task that is made of it is called after what it asks for, not after the way in which it is asked.
         coro.__qualname__ = ask.name  # type: ignore[attr-defined]
         return coro
@@ -234,8 +237,8 @@ class Run:
         return sha256(bytes.fromhex(self._identity.seed) + site.encode()).digest()
 
 
-async def _outcome_of(executor: Executor, ask: Ask) -> Any:
-    return await executor.ask(ask)
+async def _outcome_of(executor: Executor, ask: Ask, place: Place | None) -> Any:
+    return await executor.ask(ask, place)
 
 
 async def _awaited(awaitable: Awaitable[T]) -> T:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -26,21 +28,22 @@ from refold.runtime.beginning import Beginning, read_beginning
 from refold.runtime.budget import Spent, spent_so_far
 from refold.runtime.calls import Calls
 from refold.runtime.children import Children
+from refold.runtime.comparison import Comparison
 from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
-from refold.runtime.frontier import Comparison
+from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
+from refold.runtime.posting import Kind, payload_of, post
 from refold.runtime.record import Record
 from refold.runtime.run import Run
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
 
-KINDS = frozenset({"signal", "cancel", "pause", "resume"})
-"""What is posted to a run for its executor."""
+KINDS = frozenset(get_args(Kind))
 
 _log = logging.getLogger("refold.runtime")
 
@@ -48,7 +51,9 @@ _log = logging.getLogger("refold.runtime")
 class Running:
     """One run that this process has, or tries to have."""
 
-    def __init__(self, opened: Refold, run_id: str, writer: StreamWriter | None = None) -> None:
+    def __init__(
+        self, opened: Refold, run_id: str, writer: StreamWriter | None = None, *, resume: bool = False
+    ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
         self.error: RefoldError | None = None
@@ -57,6 +62,9 @@ class Running:
         self.moved = asyncio.Event()
         self._opened = opened
         self._writer = writer
+        self._resume = resume
+        """Whether somebody asked for it: a run that was paused on request waits for that."""
+        self._begun = asyncio.Event()
         self._waiting: list[InboxItem] = []
         self._seen: set[str] = set()
         self.task = asyncio.get_running_loop().create_task(self._stay())
@@ -79,6 +87,8 @@ class Running:
         except (StreamOwned, StreamClosed, Fenced) as error:
             _log.info("run %s is not this process's: %s", self.run_id, error.code)
             self.error = error
+            if self._resume and isinstance(error, StreamOwned):
+                await self._ask_owner()
         except RefoldError as error:
             _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
@@ -86,7 +96,15 @@ class Running:
             if self._writer is not None:
                 await self._let_go(self._writer)
             self.moved.set()
+            self._begun.set()
             self._opened.forget(self)
+
+    async def _ask_owner(self) -> None:
+        """The process that has the run is told that somebody wants it to go on."""
+        try:
+            await post(self._opened.scope, self.run_id, "resume", {})
+        except RefoldError as error:
+            _log.info("run %s was not resumed: %s", self.run_id, error.code)
 
     async def _let_go(self, writer: StreamWriter) -> None:
         try:
@@ -98,6 +116,7 @@ class Running:
         opened = self._opened
         self.live = None
         self._seen.clear()
+        self._waiting.clear()
         if self._writer is None or not self._writer.alive:
             self._writer = await opened.scope.writer(self.stream)
         writer = self._writer
@@ -107,6 +126,8 @@ class Running:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
             started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
             spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
+            for item in await reader.inbox(self.stream):
+                self.hand(item)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         codec = opened.app.codec
         clock, ids = opened.ledger.clock, opened.ledger.ids
@@ -116,18 +137,20 @@ class Running:
         live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
         live.paused = begin.paused
         live.moved = self.moved
+        live.rested = opened.rested
         record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
         executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
         live.executor = executor
         self.live = live
         if begin.started is None:
             begin = begin._replace(started=writer.append(Draft(RunStarted())))
-        elif begin.paused in ("waiting", "diverged"):
+        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
             live.unpause()
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
         try:
-            executor.start(begin.clock_from, begin.segment, begin.state(codec))
+            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
@@ -135,7 +158,8 @@ class Running:
                 self._expire_at(begin.created.deadline_us, live)
             await executor.wait()
             if live.divergences:
-                await live.pause("diverged", {"divergences": [_plain(each) for each in live.divergences]})
+                reports = [await explained(opened.scope, self.run_id, each) for each in live.divergences]
+                await live.pause("diverged", {"divergences": [_plain(each) for each in reports]})
                 await writer.close()
         finally:
             executor.stop()
@@ -165,6 +189,19 @@ class Running:
 
         return main
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the run has not ended, and this process, which had it, is done with it all the same."""
+        if not self.over or isinstance(self.error, StreamOwned | StreamClosed):
+            return False
+        return self._writer is None or not self._writer.closed
+
+    def stands(self, reason: str) -> bool:
+        """Whether a pause that the record holds is still true, as far as this process knows."""
+        if self.over:
+            return True
+        return self.live is not None and self.live.paused == reason and self.live.stands()
+
     # From outside.
 
     def hand(self, item: InboxItem) -> None:
@@ -180,7 +217,7 @@ class Running:
     def _deliver(self, item: InboxItem, live: Live) -> None:
         if item.kind not in KINDS:
             return  # The gateway's own, a resolution: it looks for those itself.
-        payload = self._opened.opened_payload(item)
+        payload = payload_of(item)
         if item.kind == "signal":
             facts = SignalReceived(live.id("st"), payload["name"])
             value = Encoded(payload["value"])
@@ -188,18 +225,27 @@ class Running:
         elif item.kind == "cancel":
             self._stop(live, "canceled", payload["basis"], item)
         elif item.kind == "pause":
-            live.spawn(live.pause("requested", {"basis": payload["basis"]}))
+            live.spawn(live.pause("requested", {"basis": payload["basis"]}, item.key))
         else:
-            live.unpause()
+            live.unpause(item.key)
 
     def _stop(self, live: Live, why: Any, basis: str, item: InboxItem | None) -> None:
         if live.stopping(why):
             draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
             live.post(draft, None if item is None else item.key)
+            if live.paused == "requested":
+                live.unpause()  # What is held must settle before the run can end.
 
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())
         live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+
+    async def gone_on(self) -> None:
+        """Returns when the record says that the run goes on, or this process cannot go on with it."""
+        await self._begun.wait()
+        if self._writer is not None and self._writer.alive and not self.over:
+            with suppress(RefoldError):  # Whoever asks for the result is told.
+                await self._writer.barrier()
 
     async def close(self) -> None:
         """Lets the run go: the next process that opens it goes on from its record."""

@@ -1,4 +1,4 @@
-"""Any endpoint that speaks OpenAI's chat API over HTTP. Needs `httpx` (the extra `refold[openai]`)."""
+"""Any endpoint that speaks OpenAI's chat API over HTTP."""
 
 from __future__ import annotations
 
@@ -121,10 +121,8 @@ class OpenAICompatible:
 
 
 def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError as error:
-        raise BadRequest("Asking a model over HTTP needs httpx: install refold[openai].", sent=False) from error
+    import httpx  # Loaded by whoever asks over HTTP, and by nobody else.
+
     return httpx
 
 

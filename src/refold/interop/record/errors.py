@@ -66,4 +66,4 @@ class ClientMissing(RefoldError):
 
     code = "client_missing"
     exit_status = 2
-    remedy = "Install it: `pip install 'refold[record]'` brings httpx, `pip install httpx2` the other."
+    remedy = "Install it: `pip install httpx2`. httpx itself comes with refold."

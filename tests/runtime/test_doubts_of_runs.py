@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from refold import App, DidNotHappen, Happened, InferenceSkipping, Run, RunPaused, Stream
+from refold import App, DidNotHappen, Happened, InferenceSkipping, Run
 from refold.clock import SystemClock
-from refold.runtime.handle import RunHandle
-from refold.runtime.opened import Refold
+from tests.runtime.paying import doubts_of, wait_for
 
 
 class Later(SystemClock):
@@ -19,22 +18,6 @@ class Later(SystemClock):
 
     def now(self) -> int:
         return super().now() + 3_600_000_000
-
-
-async def wait_for(rf: Refold, run: RunHandle, type_: str, count: int = 1) -> None:
-    """Returns when so many events of a type are on record."""
-    async for event in rf.scope.follow(Stream.run(run.id)):
-        count -= event.type == type_
-        if not count:
-            return
-
-
-async def doubts_of(run: RunHandle) -> list[str]:
-    with pytest.raises(RunPaused) as paused:
-        await run.result()
-    assert paused.value.reason == "in_doubt"
-    found: list[str] = paused.value.facts["doubts"]
-    return found
 
 
 class Bank:

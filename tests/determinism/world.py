@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-from pytest import MonkeyPatch
+import pytest
 
 from refold import Abandon, Happened, Resend
 from refold.events.envelope import Event
@@ -160,7 +160,6 @@ class World:
             late = self._random.choice((0, 0, 0, 5000, 500_000))
             self._host.us = max(self._host.us, due - START_US + late) + 1
 
-
     async def _decide(self, live: Live, call: str) -> None:
         await live.writer.barrier()
         decision = self._random.choice([Happened(len(_parked)), Resend(), Abandon()])
@@ -200,7 +199,7 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
     def told(self: Executor, event: Event) -> None:
         mine[self].append(["is told", event.seq, event.type, event.site])
 
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
 
         def wrap(name: str, wrapper: Any) -> None:
             original = getattr(Executor, name)
@@ -238,9 +237,3 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
 def as_bytes(trace: Trace) -> bytes:
     """A trace, to be compared byte by byte."""
     return msgspec.json.encode(trace)
-
-
-def last_segment(trace: Trace) -> Trace:
-    """A trace from its last checkpoint on."""
-    begins = max(at for at, each in enumerate(trace) if each[0] == "segment")
-    return trace[begins:]

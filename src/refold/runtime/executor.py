@@ -67,8 +67,6 @@ class Executor:
         self.stopped = False
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
-        self.before_stop: Callable[[], None] | None = None
-        """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
         self.main: RunTask
@@ -117,8 +115,6 @@ class Executor:
         if self.stopped:
             return
         self.stopped = True
-        if self.before_stop is not None:
-            self.before_stop()
         if self._reading is not None:
             self._reading.cancel()
         for operation in self.asked.values():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from refold.events.envelope import Event, Head, View
     from refold.events.identity import SCOPE_STREAM, Scope, Stream
     from refold.gateway.calls import current_call
-    from refold.gateway.errors import Abandoned, NotSent, ToolFailed
+    from refold.gateway.errors import Abandoned, BadArguments, NoAnswer, NotSent, Refused, ToolFailed
     from refold.gateway.model_errors import InferenceFailed
     from refold.gateway.models import Completion, ModelCall
     from refold.gateway.prices import FixedPrices, Rates
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from refold.gateway.providers.scripted import Scripted
     from refold.gateway.resolutions import Abandon, CannotTell, DidNotHappen, Happened, Resend
     from refold.gateway.retry import Retry
-    from refold.gateway.tools import Tool
+    from refold.gateway.tools import Doubt, Tool
     from refold.interop.record.errors import NothingRecorded, RecordingDiverged, RecordingExists
     from refold.interop.record.recording import record
     from refold.interop.record.replaying import replay_recording
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from refold.replay.state import state_at, state_now
     from refold.runtime.app import App
     from refold.runtime.budget import Budget
-    from refold.runtime.errors import BudgetExceeded, ChildFailed, RunEnded, RunPaused, StepFailed
+    from refold.runtime.errors import BudgetExceeded, ChildFailed, NotRegistered, RunEnded, RunPaused, StepFailed
     from refold.runtime.run import Run, Winner
     from refold.runtime.sync import SyncRun
 
@@ -53,7 +53,10 @@ _HOMES = {
     "refold.gateway.calls": ("current_call",),
     "refold.gateway.errors": (
         "Abandoned",
+        "BadArguments",
+        "NoAnswer",
         "NotSent",
+        "Refused",
         "ToolFailed",
     ),
     "refold.gateway.model_errors": ("InferenceFailed",),
@@ -75,7 +78,7 @@ _HOMES = {
         "Resend",
     ),
     "refold.gateway.retry": ("Retry",),
-    "refold.gateway.tools": ("Tool",),
+    "refold.gateway.tools": ("Doubt", "Tool"),
     "refold.replay.inference_skipping": (
         "InferenceSkipping",
         "Partial",
@@ -85,6 +88,7 @@ _HOMES = {
     "refold.runtime.errors": (
         "BudgetExceeded",
         "ChildFailed",
+        "NotRegistered",
         "RunEnded",
         "RunPaused",
         "StepFailed",
@@ -122,12 +126,14 @@ __all__ = [
     "Abandon",
     "Abandoned",
     "App",
+    "BadArguments",
     "Budget",
     "BudgetExceeded",
     "CannotTell",
     "ChildFailed",
     "Completion",
     "DidNotHappen",
+    "Doubt",
     "Draft",
     "Event",
     "Existing",
@@ -138,6 +144,8 @@ __all__ = [
     "InferenceSkipping",
     "Ledger",
     "ModelCall",
+    "NoAnswer",
+    "NotRegistered",
     "NotSent",
     "NothingRecorded",
     "Part",
@@ -149,6 +157,7 @@ __all__ = [
     "RecordingDiverged",
     "RecordingExists",
     "RefoldError",
+    "Refused",
     "Resend",
     "Retry",
     "Run",

@@ -10,7 +10,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
+from pytest import MonkeyPatch
 
+from refold import Abandon, Happened, Resend
 from refold.events.envelope import Event
 from refold.runtime.executor import Executor
 from refold.runtime.live import Live
@@ -74,6 +76,7 @@ class World:
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, SeededLoop)
         self._host: SeededLoop = self._loop
+        self._deciding: asyncio.Task[Any] | None = None
 
     async def drive(self, upto: int | None = None) -> Live | None:
         """Lets things happen until the run is over (None), or its record has come to a seq."""
@@ -86,31 +89,40 @@ class World:
             if upto is not None and live.writer.head.seq >= upto:
                 return live
             await self._let_something_happen(live)
+        await running.task  # What broke it is raised here.
+        if running.error is not None:
+            raise running.error
         return None
 
     async def _rest(self) -> Live | None:
         """Waits until the run's code waits for nothing but what is decided here."""
         running = self._rf.running(self._run_id)
         assert running is not None
-        for _ in range(200_000):
+        for spins in range(1, 200_000):
             await asyncio.sleep(0)
             if running.over:
                 return None
             live = running.live
+            if spins % 1000 == 0 and live is not None and (live.outstanding or self._deciding is not None):
+                self._host.us += 100_000  # The gateway waits before it sends again what was out when the run stopped.
+            if self._deciding is not None and not self._deciding.done():
+                continue
             if live is not None and live.executor.at_frontier and self._resting(live):
                 return live
         raise Stuck(f"{list(running.live.executor.asked) if running.live else 'not begun'}, {sorted(_parked)}")
 
     def _resting(self, live: Live) -> bool:
         executor = live.executor
-        if executor.main.done() and not _parked:
-            return False  # It ends by itself.
+        if not executor.asked and not _parked and live.paused is None:
+            return False  # It goes on by itself, or ends.
         return all(self._ours(each) for each in executor.asked.values())
 
     def _ours(self, operation: Operation) -> bool:
         ask: Any = operation.ask
         if not operation.begun:
             return False
+        if operation.in_doubt:
+            return True
         match ask.kind:
             case "timer":
                 return bool(ask.due_us > START_US + self._host.us)
@@ -130,6 +142,7 @@ class World:
         waiting = sorted(_parked)
         choices = [("answer", each) for each in waiting] + [("signal", each) for each in signals]
         choices += [("time", 0)] * bool(timers)
+        choices += [("doubt", each.tool_call_id) for each in live.writer.open_calls() if each.status == "in_doubt"]
         if not choices:
             raise Stuck(f"nothing can happen: {[each.site for each in asked]}")
         what, which = self._random.choice(choices)
@@ -138,12 +151,19 @@ class World:
             for number in {which, self._random.choice(waiting)} if self._random.random() < 0.3 else {which}:
                 if not _parked[number].done():
                     _parked[number].set_result(None)
+        elif what == "doubt":
+            self._deciding = asyncio.create_task(self._decide(live, str(which)))
         elif what == "signal":
             await self._rf.signal(self._run_id, str(which), self._random.random())
         else:
             due = min(each.ask.due_us for each in timers)  # type: ignore[attr-defined]
             late = self._random.choice((0, 0, 0, 5000, 500_000))
             self._host.us = max(self._host.us, due - START_US + late) + 1
+
+    async def _decide(self, live: Live, call: str) -> None:
+        await live.writer.barrier()
+        decision = self._random.choice([Happened(len(_parked)), Resend(), Abandon()])
+        await self._rf.resolve(call, decision, basis="a seed", by="the world")
 
 
 # The watch.
@@ -154,8 +174,8 @@ _traces: WeakKeyDictionary[RunLoop, Trace] = WeakKeyDictionary()
 
 def say(*what: Any) -> None:
     """The code of a run says where it is; it stands in the trace of this execution."""
-    loop = asyncio.get_running_loop()
-    trace = _traces.get(loop) if isinstance(loop, RunLoop) else None
+    loop = asyncio._get_running_loop()  # None when the collector ends what nobody waits for.
+    trace = _traces.get(loop) if isinstance(loop, RunLoop) and not loop.is_closed() else None
     if trace is not None:
         trace.append(["says", *what])
 
@@ -165,37 +185,53 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
     """The traces of all executions from here on, by run and in order: what was asked where, what was told when."""
     found: dict[str, list[Trace]] = {}
     mine: WeakKeyDictionary[Executor, Trace] = WeakKeyDictionary()
-    asks, sets, deliver, begin = Executor.ask, Executor.timer_set, Executor._deliver, Executor._begin_segment
 
-    def begin_segment(self: Executor, segment: int, state: Any, started_us: int) -> None:
+    def after_segment(self: Executor, segment: int, state: Any, started_us: int) -> None:
         if self not in mine:
             mine[self] = []
             found.setdefault(self._record.stream.run_id, []).append(mine[self])
         mine[self].append(["segment", segment])
-        begin(self, segment, state, started_us)
         _traces[self.loop] = mine[self]
 
-    def ask(self: Executor, each: Any, depth: int = 2) -> Operation:
-        operation = asks(self, each, depth + 1)
-        mine[self].append(["asks", operation.site, each.request()])
-        return operation
+    def ask(self: Executor, operation: Any) -> None:
+        mine[self].append(["asks", operation.site, operation.ask.request()])
 
-    def timer_set(self: Executor, handle: Any, scope: Any, delay_us: int) -> None:
-        sets(self, handle, scope, delay_us)
-        operation = next(reversed(self.asked.values()))
-        mine[self].append(["asks", operation.site, delay_us])
-
-    def delivered(self: Executor, event: Event, fields: Any) -> None:
+    def told(self: Executor, event: Event) -> None:
         mine[self].append(["is told", event.seq, event.type, event.site])
-        deliver(self, event, fields)
 
-    Executor.ask, Executor.timer_set = ask, timer_set  # type: ignore[method-assign]
-    Executor._deliver, Executor._begin_segment = delivered, begin_segment  # type: ignore[method-assign]
-    try:
+    with MonkeyPatch.context() as patch:
+
+        def wrap(name: str, wrapper: Any) -> None:
+            original = getattr(Executor, name)
+            patch.setattr(Executor, name, lambda self, *given, **named: wrapper(original, self, *given, **named))
+
+        def begin_segment(original: Any, self: Executor, *given: Any) -> None:
+            original(self, *given)
+            after_segment(self, *given)
+
+        def asks(original: Any, self: Executor, each: Any, depth: int = 2) -> Any:
+            operation = original(self, each, depth + 2)
+            ask(self, operation)
+            return operation
+
+        def timer_set(original: Any, self: Executor, *given: Any) -> None:
+            original(self, *given)
+            ask(self, next(reversed(self.asked.values())))
+
+        def settle(original: Any, self: Executor, operation: Any, event: Event, *given: Any) -> None:
+            told(self, event)
+            original(self, operation, event, *given)
+
+        def signal(original: Any, self: Executor, event: Event, *given: Any) -> None:
+            told(self, event)
+            original(self, event, *given)
+
+        wrap("_begin_segment", begin_segment)
+        wrap("ask", asks)
+        wrap("timer_set", timer_set)
+        wrap("_settle", settle)
+        wrap("_signal", signal)
         yield found
-    finally:
-        Executor.ask, Executor.timer_set = asks, sets  # type: ignore[method-assign]
-        Executor._deliver, Executor._begin_segment = deliver, begin  # type: ignore[method-assign]
 
 
 def as_bytes(trace: Trace) -> bytes:

@@ -17,6 +17,7 @@ from refold.gateway.outcomes import is_delivery, outcome, read_fields
 from refold.gateway.records import Call
 from refold.gateway.retry import Retry
 from refold.gateway.tools import Tool
+from refold.gateway.under_way import _ATTEMPTS
 from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger
 from refold.ledger.writer import StreamWriter
@@ -109,6 +110,7 @@ class Run:
     async def crash(self) -> None:
         """The process is gone, as far as others can tell: what was not committed is lost, and nobody has the stream."""
         self.gateway.close()
+        _ATTEMPTS.clear()
         await self.scope.ledger.store.release(self.scope.scope, self.writer.stream, self.writer.head.epoch)
         self.writer._released = True
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from refold import App, DidNotHappen, Happened, Ledger, Resend, Run, RunPaused, Stream, open_ledger
+from refold import (
+    App,
+    CannotTell,
+    DidNotHappen,
+    Happened,
+    Ledger,
+    Resend,
+    Run,
+    RunEnded,
+    RunPaused,
+    Stream,
+    open_ledger,
+)
 from refold.clock import SystemClock
 from refold.gateway.doubt import resolve
 from refold.gateway.resolutions import Decision
+from refold.gateway.tools import Doubt
 from refold.runtime.opened import Refold
+from refold.runtime.posting import post_cancel, post_signal
+from refold.runtime.waiting import result_or_let_go, waits_of
 
 
 def double(number: int) -> int:
@@ -149,8 +165,163 @@ async def test_code_that_was_put_back_is_not_reported_as_diverged(tmp_path: Path
         assert await resumed.result() == [2, "now"]
 
 
+async def test_a_run_that_waits_for_a_signal_is_let_go_and_goes_on_with_the_signal(tmp_path: Path) -> None:
+    place, app = str(tmp_path / "l.db"), waiting_app()
+    async with app.open(place, recover=False) as rf:
+        run = await rf.start("work")
+        with pytest.raises(RunPaused) as paused:
+            await result_or_let_go(rf, run.id)
+        assert paused.value.reason == "waiting"
+        running = rf.running(run.id)
+        assert running is not None
+        assert [(each.kind, each.name) for each in waits_of(running)] == [("signal", "go")]
+        assert (await run.row()).reason == "waiting"
+        await rf.signal(run.id, "go", "now")
+        assert await result_or_let_go(rf, run.id) == ["now", 8]
+        assert (await types_of(rf.ledger, run.id))[1:] == [
+            "run.started",
+            "run.paused",
+            "run.resumed",
+            "signal.received",
+            "step.completed",
+            "run.succeeded",
+        ]
+
+
+async def test_a_signal_that_was_sent_before_is_delivered_and_nothing_is_let_go(tmp_path: Path) -> None:
+    place, app = str(tmp_path / "l.db"), waiting_app()
+    async with app.open(place) as rf:
+        run = await rf.start("work")
+    async with await open_ledger(place) as ledger:
+        await post_signal(ledger.scope(), run.id, "go", b'"now"')
+    async with app.open(place, recover=False) as rf:
+        await rf.resume(run.id)
+        assert await result_or_let_go(rf, run.id) == ["now", 8]
+        assert "run.paused" not in await types_of(rf.ledger, run.id)
+
+
+async def test_a_run_that_a_timer_will_move_is_not_let_go(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        won = await run.race(word=run.signal("go", str), late=run.sleep(0.2))
+        return won.name
+
+    async with app.open(str(tmp_path / "l.db"), recover=False) as rf:
+        run = await rf.start(work)
+        assert await result_or_let_go(rf, run.id) == "late"
+        assert "run.paused" not in await types_of(rf.ledger, run.id)
+
+
+async def test_a_parent_is_let_go_when_its_child_waits_or_is_in_doubt(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        raise ConnectionResetError
+
+    @app.workflow()
+    async def part(run: Run) -> str:
+        return await pay(7)
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        return await run.child(part)
+
+    async with app.open(str(tmp_path / "l.db"), recover=False) as rf:
+        run = await rf.start(work)
+        with pytest.raises(RunPaused) as paused:
+            await result_or_let_go(rf, run.id)
+        assert paused.value.reason == "waiting"
+        running = rf.running(run.id)
+        assert running is not None
+        (wait,) = waits_of(running)
+        assert wait.child is not None
+        assert (await (await rf.get(wait.child)).row()).reason == "in_doubt"
+
+
+@pytest.mark.parametrize("answer", [Happened("paid"), CannotTell()])
+async def test_a_doubt_is_reported_after_its_probe_has_had_a_word(tmp_path: Path, answer: object) -> None:
+    app, asked = App("t"), asyncio.Event()
+
+    async def look(doubt: Doubt) -> object:
+        await asked.wait()
+        return answer
+
+    @app.tool(effect="unsafe", probe=look)
+    async def pay(amount: int) -> str:
+        raise ConnectionResetError
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        return await pay(7)
+
+    async with app.open(str(tmp_path / "l.db"), recover=False) as rf:
+        run = await rf.start(work)
+        result = asyncio.ensure_future(run.result())
+        await until(rf, run.id, "run.paused")
+        assert not result.done()
+        asked.set()
+        if isinstance(answer, Happened):
+            assert await result == "paid"
+        else:
+            with pytest.raises(RunPaused):
+                await result
+
+
 class Later(SystemClock):
     """The machine's clock, an hour on: deadlines have passed and settled."""
 
     def now(self) -> int:
         return super().now() + 3_600_000_000
+
+
+async def test_a_run_paused_on_request_is_canceled_and_what_was_held_is_not_sent(tmp_path: Path) -> None:
+    app, sent = App("t"), []
+
+    @app.tool(effect="unsafe")
+    async def pay(amount: int) -> None:
+        sent.append(amount)
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        await run.signal("go")
+        await pay(7)
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        await rf.pause(run.id)
+        await until(rf, run.id, "run.paused")
+        await rf.signal(run.id, "go")
+        await until(rf, run.id, "signal.received")
+        await rf.cancel(run.id, basis="enough")
+        with pytest.raises(RunEnded) as ended:
+            await run.result()
+        assert (ended.value.facts["status"], sent) == ("canceled", [])
+
+
+async def test_what_was_posted_while_nobody_had_the_run_comes_before_anything_is_begun(tmp_path: Path) -> None:
+    place, app, sent = str(tmp_path / "l.db"), App("t"), []
+
+    @app.tool(effect="unsafe")
+    async def pay(amount: int) -> None:
+        sent.append(amount)
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        await run.signal("go")
+        await pay(7)
+
+    async with app.open(place) as rf:
+        run = await rf.start(work)
+        await rf.pause(run.id)
+        await until(rf, run.id, "run.paused")
+        await rf.signal(run.id, "go")
+        await until(rf, run.id, "signal.received")
+    async with await open_ledger(place) as ledger:
+        await post_cancel(ledger.scope(), run.id, "enough")
+    async with app.open(place, recover=False) as rf:
+        with pytest.raises(RunEnded) as ended:
+            await (await rf.resume(run.id)).result()
+        assert (ended.value.facts["status"], sent) == ("canceled", [])

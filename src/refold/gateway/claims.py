@@ -15,6 +15,8 @@ class Move(Enum):
 
     ATTEMPT = auto()
     """Claim the intent, or claim it again, and send."""
+    JOIN = auto()
+    """This process has it out, since before the run was opened again: go on with that."""
     DOUBT = auto()
     """It was sent by a process that is gone, and may not be sent again: say so, then wait for a way out."""
     AWAIT_WAY_OUT = auto()
@@ -29,11 +31,14 @@ class Move(Enum):
 
 
 class Found(NamedTuple):
-    """What a call sees of the intent under its key. `mine`: this very call holds it, and nothing of it is under way."""
+    """What a call sees of the intent under its key. `mine`: this very call holds it. `out_here`: an attempt of it is
+    under way in this process, begun before the run was opened again.
+    """
 
     row: IntentRow
     fingerprint: str
     mine: bool
+    out_here: bool
     owner_lives: bool
     same_domain: bool
     key_is_good: bool
@@ -60,6 +65,8 @@ def decide(found: Found | None) -> Move:
         return Move.WAIT if found.same_domain else Move.UNKNOWN
     if not found.mine and found.owner_lives:
         return Move.WAIT if found.same_domain else Move.IN_PROGRESS
+    if row.status == "dispatched" and found.out_here:
+        return Move.JOIN
     if row.status == "dispatched" and not may_repeat(found.effect, row.effect, found.key_is_good):
         return Move.DOUBT
     return Move.ATTEMPT

@@ -21,7 +21,10 @@ from refold.ledger.port import InboxItem, Reader
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow, ToolCallRow
 
-__all__ = ["Resolved", "resolve", "sweep"]
+__all__ = ["Resolved", "find_call", "resolve", "sweep", "taken"]
+
+_PATIENCE = 10
+"""Seconds that a resolution waits for the run's owner to take it."""
 
 
 class Resolved(NamedTuple):
@@ -42,18 +45,35 @@ async def resolve(
     basis: str,
     by: str,
     types: Registry | None = None,
+    hint: Any = None,
+    via: Literal["person", "probe"] = "person",
 ) -> Resolved:
-    """Settles a call in doubt. `basis` is what it relies on, `by` who decides; both are on record for good.
+    """Settles a call in doubt. `basis` is what it relies on, `by` who decides; both are on record for good. `hint` is
+    the annotation of a result that happened, its class where none is given. `via` the tool's probe, for what
+    `refold.gateway.probe_once` found.
 
     The same again changes nothing. Raises NoSuchCall, NotInDoubt, TooEarly, AlreadyResolved, NotRecordable.
     """
     async with scope.reader() as reader:
-        call, row = await _find(reader, tool_call_id)
-    posted = _posted(tool_call_id, row, resolution, basis, types)
+        call, row = await find_call(reader, tool_call_id)
+    posted = _posted(tool_call_id, row, resolution, basis, types, hint)
+    posted = msgspec.structs.replace(posted, by=via)
     if await _is_there(scope, row, posted):
         return Resolved(call.run_id, row.intent_id, "already")
     recorded = await _record(scope, call, row, posted, by)
     return await _post(scope, call, row, posted, by) if recorded is None else recorded
+
+
+async def taken(scope: ScopedLedger, posted: Resolved) -> None:
+    """Waits until the run's owner has made a posted resolution a fact, or does not take it in time."""
+    clock = scope.ledger.clock
+    deadline = clock.monotonic() + _PATIENCE * 1_000_000_000
+    while clock.monotonic() < deadline:
+        async with scope.reader() as reader:
+            rows = await reader.rows(IntentRow, {"intent_id": posted.intent_id})
+        if not rows or rows[0].status != "in_doubt":
+            return
+        await scope.ledger.store.changed()
 
 
 async def _record(
@@ -74,7 +94,8 @@ async def _record(
         return _append(scope, writer, call, posted, by, delivers)
 
 
-async def _find(reader: Reader, tool_call_id: str) -> tuple[ToolCallRow, IntentRow]:
+async def find_call(reader: Reader, tool_call_id: str) -> tuple[ToolCallRow, IntentRow]:
+    """A call that sent something, and its intent. Raises NoSuchCall, NotInDoubt."""
     calls = await reader.rows(ToolCallRow, {"tool_call_id": tool_call_id})
     if not calls:
         raise NoSuchCall(f"There is no tool call {tool_call_id} in scope {reader.scope}.", tool_call_id=tool_call_id)
@@ -89,10 +110,13 @@ async def _find(reader: Reader, tool_call_id: str) -> tuple[ToolCallRow, IntentR
     return call, rows[0]
 
 
-def _posted(tool_call_id: str, row: IntentRow, resolution: Decision, basis: str, types: Registry | None) -> Posted:
+def _posted(
+    tool_call_id: str, row: IntentRow, resolution: Decision, basis: str, types: Registry | None, hint: Any
+) -> Posted:
     result = b"null"
     if isinstance(resolution, Happened):
-        result = values.encode(resolution.result, types=types, hint=type(resolution.result))
+        given = resolution.result
+        result = values.encode(given, types=types, hint=type(given) if hint is None else hint)
     return Posted(
         intent_id=row.intent_id,
         tool_call_id=tool_call_id,

@@ -84,7 +84,7 @@ class OutcomeUnknown(Refused):
     """The call was sent by another run and it is not known how it ended. Nothing was sent again."""
 
     code = "outcome_unknown"
-    remedy = "Have somebody resolve the doubt, then call again."
+    remedy = "Have somebody resolve the doubt (`refold resolve CALL`), then call again."
 
 
 class KeyExpired(Refused):
@@ -172,7 +172,7 @@ class NotInDoubt(RefoldError):
 
     code = "not_in_doubt"
     exit_status = 6
-    remedy = "`refold tool-calls --status in_doubt` lists what can be resolved."
+    remedy = "`refold tool-calls --status in_doubt` lists what `refold resolve` can settle."
 
 
 class TooEarly(RefoldError):

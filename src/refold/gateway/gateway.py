@@ -7,7 +7,7 @@ What is written before what, and what the next process finds if this one is kill
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -16,19 +16,17 @@ from refold.clock import Clock
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import Registry
-from refold.gateway.attempts import Attempt
-from refold.gateway.calls import CurrentCall
-from refold.gateway.claims import Found, Move, decide, may_repeat
-from refold.gateway.endings import Ending, Failure, Result, Unknown, ending_of
-from refold.gateway.errors import ChangedCall, NotSent
-from refold.gateway.identity import Identity, checked_key, derived_key, downstream_key, fingerprint, given_key
+from refold.gateway.claims import Found, Move, decide
+from refold.gateway.endings import Failure, Unknown
+from refold.gateway.errors import ChangedCall
+from refold.gateway.identity import Identity, checked_key, derived_key, fingerprint, given_key
 from refold.gateway.inbox import intent_of
 from refold.gateway.outcomes import fields_of
 from refold.gateway.receipts import first_difference, read_receipt, receipt_event
 from refold.gateway.records import Call, CallRecords
+from refold.gateway.sending import Sender
 from refold.gateway.sweeping import doubt_abandoned_stream
 from refold.gateway.twins import Flight, Twins
-from refold.gateway.ways_out import WaysOut
 from refold.ids import Ids
 from refold.ledger.drafts import Draft
 from refold.ledger.errors import Erased
@@ -59,15 +57,16 @@ class Gateway:
     ) -> None:
         self._site_path = site_path
         self._scope, self._writer, self._domain, self._clock, self._types = scope, writer, domain, clock, types
-        self._ids = ids
         self._run_id = writer.stream.run_id
         self._records = CallRecords(scope, writer, domain, clock, types)
-        self._ways_out = WaysOut(scope, writer, self._records, clock)
         self._twins = Twins(scope, writer)
+        self._sender = Sender(scope, writer, self._records, self._twins, clock, types, self._waits)
         run = writer.state.open.run
         # A site is taken at most once, unless the run was opened before or its sites are another run's as well.
         self._looks_up = writer.head.epoch > 1 or (run is not None and run.source_run_id is not None)
         self.waiting: dict[str, str] = {}
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when a call has begun to wait."""
 
     # What the runtime uses
 
@@ -105,15 +104,19 @@ class Gateway:
     @property
     def probing(self) -> bool:
         """Whether a probe is being asked for the first time about a doubt: it may end it at once."""
-        return bool(self._ways_out.asking)
+        return bool(self._sender.ways_out.asking)
+
+    def adopt(self, intent_id: str) -> None:
+        """Records what people decide about a doubt on which no call of this process waits."""
+        self._sender.ways_out.adopt(intent_id)
 
     def wake(self) -> None:
         """Looks at once at whatever calls wait for."""
-        self._ways_out.wake()
+        self._sender.ways_out.wake()
 
     def close(self) -> None:
         """Stops watching for resolutions."""
-        self._ways_out.close()
+        self._sender.ways_out.close()
 
     # Finding
 
@@ -139,9 +142,9 @@ class Gateway:
                 if move is Move.ATTEMPT and call.unwanted():
                     return [self._unsent(call, flight, None if found is None else found.row)]
                 if move is Move.ATTEMPT:
-                    current = await self._claim(call, flight, found)
+                    current = await self._sender.claim(call, flight, *_held(found))
             if move is Move.ATTEMPT:
-                drafts = await self._attempt(call, flight, current)
+                drafts = await self._sender.attempt(call, flight, current)
             else:
                 assert found is not None
                 drafts = await self._follow(move, call, flight, found.row)
@@ -163,11 +166,12 @@ class Gateway:
             return None
         mine = flight.claimed and row.intent_id == flight.intent_id and row.owner_run_id == self._run_id
         ours = row.owner_run_id == self._run_id
-        deadline = self._clock.now() + int(call.tool.timeout * 1_000_000)
+        deadline = self._clock.now() + call.tool.timeout_us
         return Found(
             row,
             flight.identity.fingerprint,
             mine=mine,
+            out_here=mine and self._sender.has_out(row),
             owner_lives=ours or await self._scope.is_written(Stream.run(row.owner_run_id)),
             same_domain=row.effect_domain == self._domain,
             key_is_good=row.key_expires_us is None or deadline <= row.key_expires_us,
@@ -195,12 +199,14 @@ class Gateway:
     async def _follow(self, move: Move, call: Call, flight: Flight, row: IntentRow) -> list[Draft] | None:
         """What is done about a call that is not made now. None: look again."""
         match move:
+            case Move.JOIN:
+                return await self._sender.join(call, flight, row)
             case Move.DOUBT if row.owner_run_id == self._run_id:
-                await self._append(self._records.doubted(call, row, "crash"))
+                await self._sender.doubt(call, row)
             case Move.DOUBT:
                 await doubt_abandoned_stream(self._scope, row.owner_run_id)
             case Move.AWAIT_WAY_OUT:
-                return await self._way_out(call, flight, None)
+                return await self._sender.way_out(call, flight, None)
             case Move.WAIT:
                 reason = "in_doubt" if row.status in ("in_doubt", "abandoned") else "in_progress"
                 with self._waits(call, reason):
@@ -259,122 +265,12 @@ class Gateway:
             before = Unknown("canceled", why)  # An earlier attempt of a tool that may be repeated.
         return self._records.failed(call, row, before, False, 0)
 
-    # Doing
-
-    async def _claim(self, call: Call, flight: Flight, found: Found | None) -> CurrentCall:
-        """Puts the claim, and the dispatch unless the tool marks it, on record: durable when this returns."""
-        row = None if found is None else found.row
-        if row is not None and not (found is not None and found.mine):
-            await self._writer.adopt_intents(row.intent_id)
-        if not flight.claimed or (found is not None and not found.mine):
-            flight.attempts_before = 0 if row is None else row.attempts
-        draft = self._records.claim(call, flight.identity, row)
-        flight.intent_id, flight.claimed = draft.facts.intent_id, True  # type: ignore[attr-defined]
-        if call.tool.effect == "pure":
-            self._writer.append(draft)
-        else:
-            await self._append(draft)
-        row = self._writer.intent(flight.intent_id)
-        deadline = row.deadline_us
-        if deadline is None or call.tool.marks_sending:
-            deadline = self._clock.now() + int(call.tool.timeout * 1_000_000)
-        return CurrentCall(
-            key=downstream_key(self._writer.secret, row.intent_id, row.settled),
-            idempotency_key=flight.identity.text or flight.identity.key,
-            tool=call.tool.name,
-            attempt=row.attempts,
-            deadline_us=deadline,
-            clock=self._clock,
-            loop=asyncio.get_running_loop(),
-            check=self._check_epoch if call.tool.effect != "pure" else _nothing,
-            dispatch=(lambda: self._dispatch(call, flight)) if call.tool.marks_sending else None,
-        )
-
-    async def _dispatch(self, call: Call, flight: Flight) -> None:
-        await self._append(self._records.dispatch(call, self._writer.intent(flight.intent_id)))
-
-    async def _check_epoch(self) -> None:
-        """Raises NotSent when another process has the run by now: this one was frozen, and is not to send anything."""
-        async with self._scope.reader() as reader:
-            head = await reader.head(self._writer.stream)
-        if head is None or head.head.epoch != self._writer.head.epoch:
-            raise NotSent(f"{self._run_id} was taken over by another process before anything was sent.")
-
-    async def _append(self, draft: Draft) -> None:
-        self._writer.append(draft)
-        await self._writer.barrier()
-
-    async def _attempt(self, call: Call, flight: Flight, current: CurrentCall) -> list[Draft] | None:
-        started = self._clock.monotonic()
-        attempt: Attempt | None = None
-        try:
-            if current.dispatched:
-                await current.prepare()
-            attempt = Attempt(call.tool, call.tool.decode_arguments(call.encoded, self._types), current)
-            ending = await attempt.until_deadline()
-        except NotSent as error:
-            ending = ending_of(error, sent=False, dispatched=True)
-        except asyncio.CancelledError:
-            self._cancelled(call, flight, current, attempt)
-            raise
-        spent = (self._clock.monotonic() - started) // 1000
-        return await self._ended(call, flight, attempt, ending, spent)
-
-    def _cancelled(self, call: Call, flight: Flight, current: CurrentCall, attempt: Attempt | None) -> None:
-        """Nobody waits for the answer any more. Of an unsafe call that is out, that is a doubt."""
-        if attempt is not None:
-            attempt.stop()
-        row = intent_of(self._writer, flight.intent_id)
-        if attempt is None or row is None or row.status != "dispatched" or not self._writer.alive:
-            return
-        if not may_repeat(call.tool.effect, row.effect, key_is_good=True):
-            self._writer.append(self._records.doubted(call, row, "canceled"))
-            self._ways_out.adopt(row.intent_id)
-
-    async def _ended(
-        self, call: Call, flight: Flight, attempt: Attempt | None, ending: Ending, spent: int
-    ) -> list[Draft] | None:
-        row = self._writer.intent(flight.intent_id)
-        if isinstance(ending, Result):
-            return [self._records.answered(call, row, ending.value, spent)]
-        if isinstance(ending, Unknown) and not may_repeat(call.tool.effect, row.effect, self._key_lasts(call, row)):
-            await self._append(self._records.doubted(call, row, ending.why))
-            return await self._way_out(call, flight, attempt)
-        made = row.attempts - flight.attempts_before
-        retrying = made < call.tool.retry.attempts and (isinstance(ending, Unknown) or ending.retryable)
-        draft = self._records.failed(call, row, ending, retrying, spent)
-        if not retrying:
-            return [draft]
-        self._writer.append(draft)
-        await asyncio.sleep(call.tool.retry.delay(made))
-        return None
-
-    def _key_lasts(self, call: Call, row: IntentRow) -> bool:
-        return row.key_expires_us is None or self._clock.now() + int(call.tool.timeout * 1e6) <= row.key_expires_us
-
-    async def _way_out(self, call: Call, flight: Flight, attempt: Attempt | None) -> list[Draft] | None:
-        """Waits until a doubt is settled. None: the call is to be made again."""
-        with self._waits(call, "in_doubt"):
-            settled = await self._ways_out.way_out(call, flight.intent_id, attempt)
-        row = self._writer.intent(flight.intent_id)
-        if isinstance(settled, Result):
-            return [self._records.answered(call, row, settled.value, None)]
-        if isinstance(settled, Failure):
-            return [self._records.failed(call, row, settled, False, None)]
-        resolution = settled.facts.resolution  # type: ignore[attr-defined]
-        if resolution == "abandon":
-            self._twins.undelivered(call.tool_call_id)
-            self._ways_out.adopt(flight.intent_id)
-        if resolution in ("happened", "abandon"):
-            return [settled]
-        self._writer.append(settled)
-        return None
-
     # Waiting
 
     @contextmanager
     def _waits(self, call: Call, reason: str) -> Iterator[None]:
         self.waiting[call.tool_call_id] = reason
+        self.on_wait()
         try:
             yield
         finally:
@@ -389,5 +285,6 @@ def _has_twins(call: Call, identity: Identity) -> bool:
     return call.tool.effect == "unsafe" and identity.kind == "derived"
 
 
-async def _nothing() -> None:
-    """A pure call sends nothing that would have to be checked."""
+def _held(found: Found | None) -> tuple[IntentRow | None, bool]:
+    """What a call that is to be made has found, and whether it holds that itself."""
+    return (None, False) if found is None else (found.row, found.mine)

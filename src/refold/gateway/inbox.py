@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,7 @@ KIND = "tool.resolution"
 
 class Posted(msgspec.Struct, frozen=True, kw_only=True):
     """A resolution as the inbox holds it. `revision` is the intent's when it was decided: another one has moved on.
-    `result` is encoded, for `happened`.
+    `result` is encoded, for `happened`. `by` says whether a person looked, or asked the tool's probe.
     """
 
     intent_id: str
@@ -32,6 +32,7 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
     resolution: Resolution
     basis: str
     result: msgspec.Raw = msgspec.Raw(b"null")
+    by: Literal["person", "probe"] = "person"
 
 
 def post_key(posted: Posted) -> str:
@@ -44,7 +45,7 @@ def read_posted(item: InboxItem) -> Posted:
 
 
 def resolved_draft(posted: Posted, revision: int, actor: str, delivers: str | None = None) -> Draft:
-    """The event that a person's resolution becomes, whoever appends it and to whichever stream."""
+    """The event that a resolution from outside becomes, whoever appends it and to whichever stream."""
     happened = posted.resolution == "happened"
     result = bytes(posted.result)
     content: dict[str, Any] = {"basis": posted.basis}
@@ -56,7 +57,7 @@ def resolved_draft(posted: Posted, revision: int, actor: str, delivers: str | No
             tool_call_id=posted.tool_call_id,
             revision=revision,
             resolution=posted.resolution,
-            by="person",
+            by=posted.by,
         ),
         content=content,
         input=posted.basis,

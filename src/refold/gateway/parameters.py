@@ -58,7 +58,7 @@ class Parameters:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the parameters: one object. Raises BadTool for what cannot be described."""
         try:
-            if _needs_pydantic(self.hints.values()):
+            if uses_pydantic(self.hints.values()):
                 schema = _pydantic_model(self._tool, self._fields()).model_json_schema()
                 schema.pop("title", None)
                 return cast(dict[str, Any], schema)
@@ -74,7 +74,7 @@ class Parameters:
         """A model's arguments as typed ones, bound. Raises BadArguments."""
         try:
             data = msgspec.json.decode(arguments) if isinstance(arguments, str | bytes) else dict(arguments)
-            if _needs_pydantic(self.hints.values()):
+            if uses_pydantic(self.hints.values()):
                 given = _from_pydantic(_pydantic_model(self._tool, self._fields()), data)
             else:
                 read = msgspec.convert(data, self._struct(), strict=False)
@@ -120,7 +120,8 @@ def _hint(parameter: inspect.Parameter, hint: Any) -> Any:
     return hint
 
 
-def _needs_pydantic(hints: typing.Iterable[Any]) -> bool:
+def uses_pydantic(hints: typing.Iterable[Any]) -> bool:
+    """Whether a pydantic model stands in annotations. Never imports pydantic."""
     pydantic = sys.modules.get("pydantic")
     if pydantic is None:
         return False
@@ -144,10 +145,19 @@ def _pydantic_model(tool: str, fields: Mapping[str, tuple[Any, bool]]) -> Any:
 
 
 def _from_pydantic(model: Any, data: Any) -> dict[str, Any]:
+    read = _validated(model.model_validate, data)
+    return {name: getattr(read, name) for name in read.model_fields_set}
+
+
+def read_pydantic(hint: Any, data: bytes) -> Any:
+    """A JSON text as a value of an annotation in which a model stands. Raises ValueError, with the path."""
+    return _validated(sys.modules["pydantic"].TypeAdapter(hint).validate_json, data)
+
+
+def _validated(validate: Callable[[Any], Any], data: Any) -> Any:
     try:
-        read = model.model_validate(data)
+        return validate(data)
     except sys.modules["pydantic"].ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
         raise ValueError(f"{first['msg']} - at `${path}`") from None
-    return {name: getattr(read, name) for name in read.model_fields_set}

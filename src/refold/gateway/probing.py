@@ -35,7 +35,7 @@ async def probe(
     asked = 0
     while asked < patience.attempts:
         settled = clock.now() >= settles_us and not still_running()
-        answer = await _ask(tool, doubt)
+        answer = await ask(tool, doubt)
         if isinstance(answer, Happened) or (isinstance(answer, DidNotHappen) and settled):
             return answer
         if isinstance(answer, DidNotHappen) and not still_running():
@@ -46,7 +46,7 @@ async def probe(
     return None
 
 
-async def _ask(tool: Tool[Any, Any], doubt: Doubt) -> object:
+async def ask(tool: Tool[Any, Any], doubt: Doubt) -> object:
     """One question. A probe that raises, takes too long or returns something else cannot tell."""
     assert tool.probe is not None
     try:

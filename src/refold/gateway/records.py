@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from refold.gateway.identity import Identity
 from refold.gateway.inbox import read_posted, resolved_draft
 from refold.gateway.outcomes import Recorded, error_fields, record_result, shown
 from refold.gateway.receipts import Receipt
-from refold.gateway.resolutions import DidNotHappen, Happened
+from refold.gateway.resolutions import NAMES, DidNotHappen, Happened
 from refold.gateway.tools import Tool
 from refold.ledger.artifacts import INLINE, artifact_draft
 from refold.ledger.drafts import Draft
@@ -47,6 +47,13 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """Whether the code has given the call up: then nothing is sent that was not sent yet."""
 
 
+class Settled(NamedTuple):
+    """The end of a doubt: what was decided or found out, and the event that says so."""
+
+    resolution: events.Resolution
+    draft: Draft
+
+
 class CallRecords:
     """Makes the events of one run's calls."""
 
@@ -57,8 +64,10 @@ class CallRecords:
         self.fresh: dict[str, bytes] = {}
         """Results that this process has put into artifacts, by artifact, until they are delivered."""
 
-    def claim(self, call: Call, identity: Identity, row: IntentRow | None) -> Draft:
-        """The event by which a call takes its intent: `tool.claimed` where the tool says itself when it sends."""
+    def claim(self, call: Call, identity: Identity, row: IntentRow | None) -> tuple[Draft, str]:
+        """The event by which a call takes its intent, and that intent: `tool.claimed` where the tool says itself when
+        it sends.
+        """
         tool, attempt = call.tool, 1 if row is None else row.attempts + 1
         intent_id = call.intent_id if row is None else row.intent_id
         revision = 1 if row is None else row.revision + 1
@@ -79,14 +88,15 @@ class CallRecords:
         else:
             facts = self._dispatched(call, intent_id, revision, None if row is None else row.key_expires_us, claim)
         if self._writer.awaits(call.tool_call_id):
-            return Draft(facts, site=call.site, ref=call.provider_call_id)
-        return Draft(
+            return Draft(facts, site=call.site, ref=call.provider_call_id), intent_id
+        draft = Draft(
             facts,
             content=self._asked(call, identity),
             input=shown(call.encoded),
             ref=call.provider_call_id,
             site=call.site,
         )
+        return draft, intent_id
 
     def dispatch(self, call: Call, row: IntentRow) -> Draft:
         """The event by which a claimed call says that it is about to be sent."""
@@ -98,7 +108,7 @@ class CallRecords:
     ) -> events.ToolDispatched:
         tool = call.tool
         now = self._clock.now()
-        deadline = now + _us(tool.timeout)
+        deadline = now + tool.timeout_us
         if tool.effect == "idempotent" and expires is None:
             expires = now + _us(tool.key_life)
         return events.ToolDispatched(
@@ -144,38 +154,35 @@ class CallRecords:
         )
         return Draft(facts, content=error_fields(ending.message), error=ending.message, site=call.site)
 
-    def doubted(self, call: Call, row: IntentRow, why: Why) -> Draft:
+    def doubted(self, call: Call, row: IntentRow, why: Why, said: str | None = None) -> Draft:
+        """`said` is what the attempt raised: no answer, and the best clue to what went wrong."""
         facts = events.ToolDoubted(
             intent_id=row.intent_id, tool_call_id=call.tool_call_id, revision=row.revision + 1, why=why
         )
-        return Draft(facts, site=call.site)
+        return Draft(facts, None if said is None else {"error": said}, error=said, site=call.site)
 
-    def probed(self, call: Call, row: IntentRow, answer: Happened | DidNotHappen) -> Draft:
+    def probed(self, call: Call, row: IntentRow, answer: Happened | DidNotHappen) -> Settled:
         """What a probe found out."""
         facts = events.ToolResolved(
             intent_id=row.intent_id,
             tool_call_id=call.tool_call_id,
             revision=row.revision + 1,
-            resolution="happened" if isinstance(answer, Happened) else "did_not_happen",
+            resolution=NAMES[type(answer)],
             by="probe",
         )
         content: dict[str, Any] = {"basis": "probe"}
         recorded = record_result(answer.result, call.tool, self._types) if isinstance(answer, Happened) else None
         if recorded is not None:
             content |= recorded.fields
-        return Draft(
-            facts,
-            content=content,
-            input="probe",
-            output=None if recorded is None else recorded.shown,
-            site=call.site,
-        )
+        output = None if recorded is None else recorded.shown
+        return Settled(facts.resolution, Draft(facts, content=content, input="probe", output=output, site=call.site))
 
-    def posted(self, call: Call, row: IntentRow, item: InboxItem) -> Draft:
+    def posted(self, call: Call, row: IntentRow, item: InboxItem) -> Settled:
         """What a person decided."""
-        draft = resolved_draft(read_posted(item), row.revision + 1, item.actor, item.key)
+        posted = read_posted(item)
+        draft = resolved_draft(posted, row.revision + 1, item.actor, item.key)
         draft.site = call.site
-        return draft
+        return Settled(posted.resolution, draft)
 
     def replayed(self, call: Call, identity: Identity, row: IntentRow, receipt: Receipt) -> Draft:
         """The outcome of an intent, copied into this run so that it can be replayed alone."""

@@ -11,7 +11,7 @@ from refold.ledger.drafts import Draft
 from refold.ledger.errors import RunNotFound, StreamClosed, StreamOwned
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.writer import StreamWriter
-from refold.projections.rows import IntentRow
+from refold.projections.rows import IntentRow, ToolCallRow
 
 
 async def sweep(scope: ScopedLedger) -> list[IntentRow]:
@@ -35,6 +35,23 @@ async def doubt_abandoned_stream(scope: ScopedLedger, run_id: str) -> list[Inten
         return []
     async with writer:
         return doubt_open_calls(writer, scope.ledger.clock)
+
+
+async def left_out(scope: ScopedLedger) -> list[ToolCallRow]:
+    """Calls of the scope that are out, may not be repeated, and whose run no living process has: they are in doubt,
+    though nobody has put that on record yet. Changes nothing.
+    """
+    async with scope.reader() as reader:
+        rows = [row async for row in reader.each(IntentRow, {"status": "dispatched"})]
+    rows = [row for row in rows if not row.observed and not _may_repeat(row, scope.ledger.clock)]
+    found: list[ToolCallRow] = []
+    for run_id in sorted({row.owner_run_id for row in rows}):
+        if not await scope.is_written(Stream.run(run_id)):
+            async with scope.reader() as reader:
+                for row in rows:
+                    wanted = {"run_id": run_id, "intent_id": row.intent_id, "status": "dispatched"}
+                    found += await reader.rows(ToolCallRow, wanted) if row.owner_run_id == run_id else []
+    return found
 
 
 def doubt_open_calls(writer: StreamWriter, clock: Clock) -> list[IntentRow]:

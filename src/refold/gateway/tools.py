@@ -92,6 +92,11 @@ class Tool(Generic[P, R]):
         self.__wrapped__ = function
         _check(self)
 
+    @property
+    def timeout_us(self) -> int:
+        """The timeout in microseconds, as clocks count."""
+        return int(self.timeout * 1_000_000)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._called(None, args, kwargs)
 

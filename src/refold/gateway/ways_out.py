@@ -10,9 +10,8 @@ from refold.gateway.endings import Failure, Result, Unknown
 from refold.gateway.identity import downstream_key
 from refold.gateway.inbox import Resolutions, first_of
 from refold.gateway.probing import PATIENCE, probe
-from refold.gateway.records import Call, CallRecords
+from refold.gateway.records import Call, CallRecords, Settled
 from refold.gateway.tools import Doubt
-from refold.ledger.drafts import Draft
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow
@@ -28,8 +27,8 @@ class WaysOut:
         self.asking: set[str] = set()
         """Intents whose probe has been asked and has not answered for the first time."""
 
-    async def way_out(self, call: Call, intent_id: str, attempt: Attempt | None) -> Draft | Result | Failure:
-        """The event of the resolution that comes first, or what the attempt itself says after all."""
+    async def first(self, call: Call, intent_id: str, attempt: Attempt | None) -> Settled | Result | Failure:
+        """The resolution that comes first, or what the attempt itself says after all."""
         if call.tool.probe is not None:
             self.asking.add(intent_id)
         person = asyncio.ensure_future(self._posted.next(intent_id))
@@ -44,8 +43,8 @@ class WaysOut:
                     return ending
                 if person in done:
                     return self._records.posted(call, row, person.result())
-                if asked in done and (draft := asked.result()) is not None:
-                    return draft
+                if asked in done and (found := asked.result()) is not None:
+                    return found
                 waits -= done
         finally:
             self.asking.discard(intent_id)
@@ -65,7 +64,7 @@ class WaysOut:
     def close(self) -> None:
         self._posted.close()
 
-    async def _probe(self, call: Call, intent_id: str, attempt: Attempt | None) -> Draft | None:
+    async def _probe(self, call: Call, intent_id: str, attempt: Attempt | None) -> Settled | None:
         if call.tool.probe is None:
             return None
         row = self._writer.intent(intent_id)

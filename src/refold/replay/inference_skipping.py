@@ -63,6 +63,9 @@ class Recorded:
         self.still = asyncio.Event()
         """Set when the code is quiet and the record, as far as it goes, is delivered."""
 
+    def frontier(self) -> None:
+        """Nothing is to be settled."""
+
     def begin(self, operation: Operation) -> None:
         """Stays as it is: the record holds no outcome."""
 

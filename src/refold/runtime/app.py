@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from refold.clock import Clock
+from refold.events.catalog.inference import Usage
 from refold.events.values import Registry
-from refold.gateway.models import Provider
+from refold.gateway.models import Completion, ModelCall, Provider
 from refold.gateway.prices import NoPrices, PriceTable
 from refold.gateway.retry import Retry
 from refold.gateway.tools import Probe, Tool
 from refold.ids import Ids
 from refold.runtime.budget import Budget
-from refold.runtime.errors import AlreadyRegistered, BadRegistration, CodeUnavailable, not_registered
+from refold.runtime.errors import AlreadyRegistered, BadRegistration, CodeUnavailable, NotRegistered, not_registered
+from refold.runtime.run import Winner
 from refold.runtime.steps import Codec
 from refold.runtime.workflow import Workflow
 
@@ -43,7 +45,7 @@ class App:
         self.models: dict[str, Provider] = {_checked("model", each): found for each, found in (models or {}).items()}
         self.prices: PriceTable = prices or NoPrices()
         self.tools: dict[str, Tool[Any, Any]] = {}
-        self.types = Registry()
+        self.types = Registry({f"refold.{each.__name__}": each for each in (Completion, ModelCall, Usage, Winner)})
         self.errors: dict[str, type[BaseException]] = {}
         self._workflows: dict[str, dict[int, Workflow]] = {}
 
@@ -92,6 +94,7 @@ class App:
         probe: Probe | None = None,
         settle: float | None = None,
         on_cancel: Literal["drain", "abandon"] = "drain",
+        marks_sending: bool = False,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
         """Registers a function as a tool: an act on the outside world, which goes through the gateway when a run calls
         it, and is the plain function elsewhere. See `refold.gateway.tools.Tool` for what the contract says.
@@ -110,6 +113,7 @@ class App:
                 probe=probe,
                 settle=settle,
                 on_cancel=on_cancel,
+                marks_sending=marks_sending,
             )
             if made.name in self.tools:
                 raise AlreadyRegistered(f"A tool is registered as {made.name!r} already.", name=made.name)
@@ -134,6 +138,21 @@ class App:
                 version=version,
             )
         return found
+
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows, in order."""
+        return sorted(self._workflows)
+
+    def registered(self, workflow: Workflow | str) -> Workflow:
+        """The workflow that is meant by itself or by its name. Raises NotRegistered when this App does not have it."""
+        if isinstance(workflow, str):
+            return self.find_workflow(workflow)
+        name = getattr(workflow, "__qualname__", None) or getattr(workflow, "name", repr(workflow))
+        if not isinstance(workflow, Workflow):
+            raise NotRegistered(f"{name} is a plain function; `@app.workflow()` makes it a workflow.", name=name)
+        if self._workflows.get(workflow.name, {}).get(workflow.version) is not workflow:
+            raise NotRegistered(f"Workflow {name!r} is not one of App {self.name!r}.", name=name)
+        return workflow
 
     def find_tool(self, name: str) -> Tool[Any, Any]:
         """A tool by name. Raises NotRegistered."""

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from refold.events import values
 from refold.events.catalog.run import RunCreated
 from refold.events.catalog.tool import ToolDoubted
 from refold.events.envelope import Event
 from refold.gateway.errors import ChangedCall
 from refold.gateway.gateway import Gateway
 from refold.gateway.identity import fingerprint
-from refold.gateway.outcomes import outcome
+from refold.gateway.inbox import intent_of
+from refold.gateway.outcomes import fields_of, outcome
 from refold.gateway.records import Call
 from refold.gateway.tools import Tool
 from refold.ledger.drafts import Draft
 from refold.ledger.writer import StreamWriter
+from refold.projections.rows import ToolCallRow
 from refold.runtime.divergence import Divergence
 from refold.runtime.operations import Fields, Operation
 from refold.runtime.steps import Codec, input_difference
@@ -83,6 +86,7 @@ class Calls:
 
     def __init__(self, opened: Refold, writer: StreamWriter, created: RunCreated) -> None:
         ledger = opened.ledger
+        self._opened, self._writer = opened, writer
         self.gateway = Gateway(
             opened.scope,
             writer,
@@ -92,6 +96,53 @@ class Calls:
             opened.app.types,
             created.site_path,
         )
+
+    def take_up(self, live: Live) -> None:
+        """Goes on with the calls that an earlier process left open and that the code does not wait for: it gave them up
+        when it was replayed. Nothing is sent any more; a doubt is resolved, and its answer kept for who asks again.
+        """
+        self.gateway.on_wait = live.executor.schedule
+        asked = frozenset(live.executor.asked)
+        for row in self._writer.open_calls():
+            intent = None if row.intent_id is None else intent_of(self._writer, row.intent_id)
+            if intent is None or intent.owner_run_id != row.run_id:
+                continue
+            if intent.status == "abandoned":
+                self.gateway.adopt(intent.intent_id)
+            elif intent.status in ("claimed", "dispatched", "in_doubt", "not_executed"):
+                live.spawn(self._settle(row, asked, live))
+
+    async def _settle(self, row: ToolCallRow, asked: Collection[str], live: Live) -> None:
+        async with self._opened.scope.reader() as reader:
+            (event,) = await reader.events(self._writer.stream, row.seq - 1, row.seq)
+        if event.site in asked:
+            return
+        fields = fields_of(event)
+        tool = self._opened.app.find_tool(row.tool)
+        types = self._opened.app.types
+        call = Call(
+            tool=tool,
+            arguments=tool.decode_arguments(fields["arguments"], types),
+            encoded=fields["arguments"],
+            site=event.site,
+            step_id=row.run_step_id,
+            tool_call_id=row.tool_call_id,
+            intent_id=event.facts.intent_id,
+            key=values.decode(fields["key"]) if "key" in fields else None,
+            recorded=True,
+            unwanted=lambda: True,
+        )
+        await self._perform_left(call, live)
+
+    async def _perform_left(self, call: Call, live: Live) -> None:
+        live.outstanding[call.site] = call.tool_call_id
+        if call.tool.on_cancel == "abandon":
+            live.left.add(call.tool_call_id)
+        try:
+            drafts = await self.gateway.perform(call)
+        finally:
+            live.outstanding.pop(call.site, None)
+        live.note(drafts)
 
     def begin(self, operation: Operation, live: Live) -> None:
         operation.work = live.spawn(self._perform(operation, live))

@@ -126,7 +126,7 @@ class RunPaused(RefoldError):
 
     code = "run_paused"
     exit_status = 4
-    remedy = "`refold show RUN` says what it waits for; `rf.resolve(call, ...)` settles a doubt."
+    remedy = "`refold show RUN` says what it waits for; `refold resolve CALL` settles a doubt."
 
     @property
     def reason(self) -> str:

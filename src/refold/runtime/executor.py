@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -29,7 +29,7 @@ from refold.runtime.operations import Ask, Fields, Operation
 from refold.runtime.places import Place, place_of
 from refold.runtime.record import Record
 from refold.runtime.scope import SiteScope
-from refold.runtime.segment import discard, never_begun, whole
+from refold.runtime.segment import Main, State, discard, never_begun, whole
 from refold.runtime.signals import Mailbox, SignalAsk
 from refold.runtime.sites import Sites
 from refold.runtime.source import Source
@@ -37,13 +37,6 @@ from refold.runtime.timers import TimerAsk
 
 _SLICE = 5_000_000
 """Nanoseconds of the host's time that a run takes before others get theirs."""
-
-
-Main = Callable[[int, Any], Coroutine[Any, Any, Any]]
-"""Makes the workflow's coroutine from the number of a segment and its state. Raises UnknownType, ValueDamaged."""
-
-State = Callable[[], Any]
-"""Makes the state of a checkpoint again. Raises UnknownType, ValueDamaged."""
 
 
 class Executor:
@@ -65,6 +58,8 @@ class Executor:
         """The last event that was delivered or passed over."""
         self.at_frontier = False
         self.stopped = False
+        self.closed = False
+        """The run has its end on record, and takes no more."""
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
         self._over: asyncio.Future[None] = self._host.create_future()
@@ -106,7 +101,7 @@ class Executor:
         return self.at_frontier and not (self._scheduled or self._arrived or self._progressed)
 
     def schedule(self) -> None:
-        if not self._scheduled and not self.stopped:
+        if not self._scheduled and not self.stopped and not self.closed:
             self._scheduled = True
             self._host.call_soon(self._drive)
 
@@ -160,6 +155,9 @@ class Executor:
         if operation is not None:
             operation.cancel()
 
+    def waiting(self) -> bool:
+        return bool(self.asked)
+
     def operation_cancelled(self, operation: Operation) -> None:
         if not operation.cancelling:
             self.asked.pop(operation.site, None)
@@ -178,7 +176,7 @@ class Executor:
 
     def _drive(self) -> None:
         self._scheduled = False
-        if self.stopped:
+        if self.stopped or self.closed:
             return
         try:
             self._go(perf_counter_ns() + _SLICE)
@@ -283,6 +281,7 @@ class Executor:
 
     def _reach_frontier(self) -> None:
         self.at_frontier = True
+        self.source.frontier()
         for operation in list(self.asked.values()):
             if not operation.done():
                 self.source.begin(operation)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -15,37 +17,59 @@ from refold.errors import RefoldError
 from refold.events import values
 from refold.events.content import Encoded
 from refold.events.values import NotRecordable, Registry
-from refold.runtime.errors import BudgetExceeded, ChildFailed, NotDeterministic, NotQuiet, OutsideRun, StepFailed
+from refold.gateway.errors import NestedCall
+from refold.runtime.errors import (
+    BudgetExceeded,
+    ChildFailed,
+    NeverQuiet,
+    NotDeterministic,
+    NothingMoves,
+    NotQuiet,
+    NotRegistered,
+    OutsideRun,
+    StepFailed,
+)
 
 _PYTHONS: dict[str, type[Exception]] = {
     name: each
     for name, each in vars(builtins).items()
     if isinstance(each, type)
     and issubclass(each, Exception)
-    and not issubclass(each, (StopIteration, StopAsyncIteration))
+    and not issubclass(each, (StopIteration, StopAsyncIteration, ExceptionGroup))
 }
 _OURS: dict[str, type[RefoldError]] = {
     each.__name__: each
-    for each in (BudgetExceeded, ChildFailed, NotDeterministic, NotQuiet, NotRecordable, OutsideRun, StepFailed)
+    for each in (
+        BudgetExceeded,
+        ChildFailed,
+        NestedCall,
+        NeverQuiet,
+        NotDeterministic,
+        NothingMoves,
+        NotQuiet,
+        NotRecordable,
+        NotRegistered,
+        OutsideRun,
+        StepFailed,
+    )
 }
-"""Errors of ours that code may catch."""
+"""Errors of ours that code may catch, or that end its run."""
 
 
 def encode_error(error: BaseException, known: Mapping[str, type[BaseException]], types: Registry) -> Encoded:
     """The stored form of an exception. What cannot be recorded of it is left out; its message stays."""
     name = _name_of(error, known)
-    arguments = None
-    if name is not None:
-        args = [error.facts] if isinstance(error, RefoldError) else list(error.args)
-        try:
-            arguments = msgspec.Raw(values.encode(args, types=types))
-        except NotRecordable:
-            arguments = None  # Then it comes back with its message as the only argument.
-    recorded = {"type": name or type(error).__qualname__, "message": message_of(error)}
+    recorded: dict[str, Any] = {"type": name or type(error).__qualname__, "message": message_of(error)}
     encoded = values.encode(recorded)
-    if arguments is None:
-        return Encoded(encoded)
-    return Encoded(encoded[:-1] + b',"arguments":' + bytes(arguments) + b"}")
+    if name is not None:
+        # Without its arguments it comes back with its message as the only one.
+        parts: dict[str, Any] = {"arguments": [error.facts] if isinstance(error, RefoldError) else list(error.args)}
+        if name in known and not isinstance(error, RefoldError) and vars(error):
+            parts["attributes"] = vars(error)
+        for part, value in parts.items():
+            with suppress(NotRecordable):
+                encoded = encoded[:-1] + b',"%s":%s}' % (part.encode(), values.encode(value, types=types))
+    return Encoded(encoded)
 
 
 def decode_error(stored: bytes, known: Mapping[str, type[BaseException]], types: Registry) -> Exception:
@@ -59,21 +83,30 @@ def decode_error(stored: bytes, known: Mapping[str, type[BaseException]], types:
     arguments = [message]
     if "arguments" in recorded:
         arguments = values.decode(bytes(recorded["arguments"]), types=types)
-    error = cls.__new__(cls, *arguments)
+    try:
+        # Python's own keep what they say outside of `args`. The constructor of any other may do anything.
+        error = cls(*arguments) if name not in known and name in _PYTHONS else cls.__new__(cls, *arguments)
+    except Exception:  # noqa: BLE001 - it takes other arguments than it keeps
+        return StepFailed(f"{name}: {message}", type=name)
     if isinstance(error, RefoldError):
         facts = arguments[0] if isinstance(arguments[0], dict) else {}
         RefoldError.__init__(error, message, **facts)
-    else:
+    elif name in known:
         error.args = tuple(arguments)
+        if "attributes" in recorded:
+            vars(error).update(values.decode(bytes(recorded["attributes"]), types=types))
     return error
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says; its class's name where saying it fails."""
+    """What an exception says, and what those in a group say; its class's name where saying it fails."""
     try:
-        return str(error)
+        said = str(error)
     except Exception as again:  # noqa: BLE001 - somebody's __str__
         return f"{type(error).__qualname__} (its text cannot be made: {type(again).__qualname__})"
+    if isinstance(error, BaseExceptionGroup):
+        return f"{said}: {'; '.join(f'{type(each).__qualname__}: {message_of(each)}' for each in error.exceptions)}"
+    return said
 
 
 def _name_of(error: BaseException, known: Mapping[str, type[BaseException]]) -> str | None:

@@ -102,9 +102,14 @@ class Live:
         """Keys of items that asked for nothing new: the next event is their receipt."""
         self.moved = asyncio.Event()
         """Set whenever the run paused, went on, or ended."""
+        self.rested: Callable[[], None] = lambda: None
+        """Called when the code has been told everything and waits."""
         writer.appended = self._appended
 
     # What the executor asks for.
+
+    def frontier(self) -> None:
+        self._calls.take_up(self)
 
     def begin(self, operation: Operation) -> None:
         if self.paused == "requested":
@@ -171,13 +176,23 @@ class Live:
             return
         if not asked:
             return
-        doubtful = any(each.in_doubt for each in asked)
-        if doubtful and self.paused is None and all(each.in_doubt or each.ask.kind == "signal" for each in asked):
+        doubtful = [each for each in asked if self._in_doubt(each)]
+        others = [each for each in asked if each not in doubtful]
+        if doubtful and self.paused is None and all(each.ask.kind == "signal" for each in others):
             self.spawn(self.pause("in_doubt"))
         elif not doubtful and self.paused == "in_doubt":
             self._resumed()  # Somebody resolved it while nobody had the run.
         elif self.paused is not None:
             self.moved.set()  # It is known now that the pause still stands.
+        self.rested()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is under way: only time, a signal, a child or a resolution can move the code."""
+        if not self.executor.quiet or self.executor.main.done() or self._calls.gateway.probing:
+            return False
+        asked = self.executor.asked.values()
+        return all(each.in_doubt or each.ask.kind in ("timer", "signal", "child") for each in asked)
 
     def stands(self) -> bool:
         """Whether the run's pause, as its record says it, still holds: nothing that is known, and no probe that is
@@ -189,6 +204,13 @@ class Live:
             return True
         doubts = [each.recorded[-1][0].facts.tool_call_id for each in self.executor.asked.values() if each.in_doubt]
         return set(doubts) <= set(self._calls.doubts()) and not self._calls.gateway.probing
+
+    def _in_doubt(self, operation: Operation) -> bool:
+        """Whether only a resolution can move it: of its own doubt, or of that of an equal call, for which it waits."""
+        if operation.in_doubt:
+            return True
+        waits = self.outstanding.get(operation.site) in self._calls.doubts()
+        return waits and any(call.status == "in_doubt" for call in self.writer.open_calls())
 
     def ended(self) -> None:
         if self._ending.begun:
@@ -213,6 +235,7 @@ class Live:
         for draft in self._calls.abandoned(self.writer, self.left):
             self._append(draft)
         self._append(self._ending.draft(value, error))
+        self.executor.closed = True
         await self.writer.barrier()
         await self.writer.close()
         self.executor.stop()
@@ -236,6 +259,7 @@ class Live:
         """An outcome that nobody waits for any more is recorded all the same."""
         for draft in drafts:
             self.writer.append(draft)
+        self.spawn(self._durable())
         self.executor.schedule()
 
     def later(self, operation: Operation, make: Callable[[], list[Draft]]) -> None:
@@ -333,7 +357,11 @@ class Live:
             self._own = own
 
     def _appended(self, event: Event) -> None:
-        if not self._own and event.site and role_of(event) is not Role.NONE:
+        if self._own:
+            return
+        if self.paused in ("in_doubt", "waiting") and event.type in ("tool.resolved", "tool.dispatched"):
+            self._resumed()
+        if event.site and role_of(event) is not Role.NONE:
             self.executor.progressed(event)
 
     async def end(self) -> None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from refold.runtime import misuse
+from refold.runtime import misuse, ordered
 from refold.runtime.errors import NeverQuiet
 from refold.runtime.refusals import Refusals, refuse
 from refold.runtime.scope import SiteScope, current_scope, escaped
@@ -31,6 +31,10 @@ _PATIENCE = 200_000
 """Passes of the ready list between two operations, after which code that never waits is told so."""
 _LOOK = 16
 """Passes between two looks at the real clock."""
+_STIR = 1024
+"""Passes after which tasks that only a cancel scope keeps moving count as quiet, while there is something to wait
+for.
+"""
 
 
 class Timers(Protocol):
@@ -39,6 +43,10 @@ class Timers(Protocol):
     def timer_set(self, handle: asyncio.TimerHandle, scope: SiteScope, delay_us: int) -> None: ...
 
     def timer_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
+
+    def waiting(self) -> bool:
+        """Whether anything was asked for that has no outcome yet."""
+        ...
 
 
 class RunFuture(asyncio.Future[Any]):
@@ -63,25 +71,6 @@ class RunTask(asyncio.Task[Any]):
         return self.number
 
 
-class _InOrder(set[Any]):
-    """A set that is iterated in the order in which its members came.
-
-    `asyncio.as_completed` makes a set of the coroutines it is given and starts them in the order of that set, which is
-    that of their addresses. While a run's code runs, asyncio's own module finds this class under the name `set`.
-    """
-
-    def __init__(self, members: Any = ()) -> None:
-        self._order = dict.fromkeys(members)
-        super().__init__(self._order)
-
-    def __iter__(self) -> Any:
-        return iter([each for each in self._order if each in self])
-
-    def add(self, member: Any) -> None:
-        self._order[member] = None
-        super().add(member)
-
-
 class RunLoop(Refusals):
     """The loop of one segment of one run."""
 
@@ -95,6 +84,7 @@ class RunLoop(Refusals):
         self._generators: list[AsyncGenerator[Any, Any]] = []
         self._prune_at = 64
         self._passes = 0
+        self._repeating: list[Any] = []
         self._closed = False
         self.requested = False
         """Set by whoever registers an operation: the pass in which it happened was not a quiet one."""
@@ -134,7 +124,7 @@ class RunLoop(Refusals):
         collecting = gc.isenabled()
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._generators_first, finalizer=None)
-        asyncio.tasks.__dict__["set"] = _InOrder
+        ordered.begin()
         self._entered = True
         misuse.enter()
         # The collector would run code of people's finalizers at moments that no replay meets again.
@@ -146,20 +136,23 @@ class RunLoop(Refusals):
                 gc.enable()
             misuse.leave()
             self._entered = False
-            asyncio.tasks.__dict__.pop("set", None)
+            ordered.end()
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
 
     def run(self, until_ns: int) -> bool:
         """Passes of the ready list until one is quiet: no task moved and nothing was asked for, unless it left
         something in the list that was not in it before. What reschedules only itself (a cancel scope does) waits for
-        the next delivery. False: the time is over. Raises NeverQuiet.
+        the next delivery, and so do tasks that such a scope cancels without end, since what they wait for drains.
+        False: the time is over. Raises NeverQuiet.
         """
         while self._ready:
             if self._pass():
                 break
             self._passes += 1
             if self._passes % _LOOK == 0:
+                if self._stirred():
+                    break
                 if self._passes > _PATIENCE:
                     raise NeverQuiet(f"Workflow code ran {self._passes} rounds without waiting for anything.")
                 if perf_counter_ns() > until_ns:
@@ -177,8 +170,8 @@ class RunLoop(Refusals):
             if handle.cancelled():
                 continue
             if not moved:
-                callback = handle._callback  # type: ignore[attr-defined]
-                if isinstance(getattr(callback, "__self__", None), RunTask):
+                callback = _callback(handle)
+                if _is_step(callback):
                     moved = True
                 else:
                     ran.append(callback)
@@ -188,12 +181,17 @@ class RunLoop(Refusals):
             return False
         if moved:
             return False
-        return all(handle._callback in ran for handle in ready)  # type: ignore[attr-defined]
+        return all(_callback(handle) in ran for handle in ready)
+
+    def _stirred(self) -> bool:
+        """Whether the passes go on and on because a callback that is no task's comes back again and again."""
+        before, self._repeating = self._repeating, [each for each in map(_callback, self._ready) if not _is_step(each)]
+        return self._passes >= _STIR and any(each in before for each in self._repeating) and self._timers.waiting()
 
     @property
     def running_code(self) -> bool:
         """Whether the run's code is what runs now, and not the host's."""
-        return self._entered and events._get_running_loop() is self
+        return self._entered and not self._closed and events._get_running_loop() is self
 
     # What asyncio asks of a loop.
 
@@ -214,6 +212,8 @@ class RunLoop(Refusals):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         when = self.time() + delay
         handle = asyncio.TimerHandle(when, callback, args, self, context if context is not None else self._here())
         delay_us = -int(-delay * 1_000_000 // 1)
@@ -251,7 +251,7 @@ class RunLoop(Refusals):
 
     def create_main(self, coro: Coroutine[Any, Any, Any]) -> RunTask:
         """The task of the workflow's own function; its scope is the segment's."""
-        context = self._context.copy()
+        context = self.new_context()
         return RunTask(coro, loop=self, name="main", context=context)
 
     def set_variable(self, variable: contextvars.ContextVar[Any], value: Any) -> None:
@@ -267,7 +267,11 @@ class RunLoop(Refusals):
         return current_scope.get(self.root)
 
     def _here(self) -> contextvars.Context:
-        return contextvars.copy_context() if self._entered else self._context.copy()
+        return contextvars.copy_context() if self._entered else self.new_context()
+
+    def new_context(self) -> contextvars.Context:
+        """The context in which the code of this loop begins."""
+        return self._context.copy()
 
     def get_task_factory(self) -> None:
         return None
@@ -314,10 +318,13 @@ class RunLoop(Refusals):
 
     async def shutdown_asyncgens(self) -> None:
         """Closes the asynchronous generators that nobody finished, in the order in which they began."""
+        for each in self.open_generators():
+            await each.aclose()
+
+    def open_generators(self) -> list[AsyncGenerator[Any, Any]]:
+        """The asynchronous generators that nobody finished, in the order in which they began; the loop forgets them."""
         generators, self._generators = self._generators, []
-        for each in generators:
-            if each.ag_frame is not None:  # type: ignore[attr-defined]
-                await each.aclose()
+        return [each for each in generators if each.ag_frame is not None]  # type: ignore[attr-defined]
 
     async def shutdown_default_executor(self) -> None:
         return
@@ -326,3 +333,12 @@ class RunLoop(Refusals):
 def _qualified_name(coro: Any) -> str:
     name = getattr(coro, "__qualname__", None) or type(coro).__qualname__
     return escaped(name.rpartition("<locals>.")[2])
+
+
+def _callback(handle: asyncio.Handle) -> Any:
+    return handle._callback  # type: ignore[attr-defined]
+
+
+def _is_step(callback: Any) -> bool:
+    """Whether it lets a task go on."""
+    return isinstance(getattr(callback, "__self__", None), RunTask)

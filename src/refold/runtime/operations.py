@@ -95,8 +95,10 @@ class Operation(RunFuture):
         if self.done():
             return False
         if self.begun and self.ask.drains and not self.in_doubt:
-            self.cancelling, self._message = True, msg
-            self._canceller.operation_cancelled(self)
+            self._message = msg
+            if not self.cancelling:  # A cancel scope says it again and again.
+                self.cancelling = True
+                self._canceller.operation_cancelled(self)
             return True
         super().cancel(msg)
         self._canceller.operation_cancelled(self)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -36,14 +36,14 @@ from refold.runtime.explaining import explained
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
+from refold.runtime.posting import Kind, payload_of, post
 from refold.runtime.record import Record
 from refold.runtime.run import Run
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
 
-KINDS = frozenset({"signal", "cancel", "pause", "resume"})
-"""What is posted to a run for its executor."""
+KINDS = frozenset(get_args(Kind))
 
 _log = logging.getLogger("refold.runtime")
 
@@ -87,6 +87,8 @@ class Running:
         except (StreamOwned, StreamClosed, Fenced) as error:
             _log.info("run %s is not this process's: %s", self.run_id, error.code)
             self.error = error
+            if self._resume and isinstance(error, StreamOwned):
+                await self._ask_owner()
         except RefoldError as error:
             _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
@@ -96,6 +98,13 @@ class Running:
             self.moved.set()
             self._begun.set()
             self._opened.forget(self)
+
+    async def _ask_owner(self) -> None:
+        """The process that has the run is told that somebody wants it to go on."""
+        try:
+            await post(self._opened.scope, self.run_id, "resume", {})
+        except RefoldError as error:
+            _log.info("run %s was not resumed: %s", self.run_id, error.code)
 
     async def _let_go(self, writer: StreamWriter) -> None:
         try:
@@ -107,6 +116,7 @@ class Running:
         opened = self._opened
         self.live = None
         self._seen.clear()
+        self._waiting.clear()
         if self._writer is None or not self._writer.alive:
             self._writer = await opened.scope.writer(self.stream)
         writer = self._writer
@@ -116,6 +126,8 @@ class Running:
             begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
             started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
             spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
+            for item in await reader.inbox(self.stream):
+                self.hand(item)
         workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
         codec = opened.app.codec
         clock, ids = opened.ledger.clock, opened.ledger.ids
@@ -125,6 +137,7 @@ class Running:
         live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
         live.paused = begin.paused
         live.moved = self.moved
+        live.rested = opened.rested
         record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
         executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
         live.executor = executor
@@ -176,6 +189,13 @@ class Running:
 
         return main
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the run has not ended, and this process, which had it, is done with it all the same."""
+        if not self.over or isinstance(self.error, StreamOwned | StreamClosed):
+            return False
+        return self._writer is None or not self._writer.closed
+
     def stands(self, reason: str) -> bool:
         """Whether a pause that the record holds is still true, as far as this process knows."""
         if self.over:
@@ -197,7 +217,7 @@ class Running:
     def _deliver(self, item: InboxItem, live: Live) -> None:
         if item.kind not in KINDS:
             return  # The gateway's own, a resolution: it looks for those itself.
-        payload = self._opened.opened_payload(item)
+        payload = payload_of(item)
         if item.kind == "signal":
             facts = SignalReceived(live.id("st"), payload["name"])
             value = Encoded(payload["value"])
@@ -213,6 +233,8 @@ class Running:
         if live.stopping(why):
             draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
             live.post(draft, None if item is None else item.key)
+            if live.paused == "requested":
+                live.unpause()  # What is held must settle before the run can end.
 
     def _expire_at(self, deadline_us: int, live: Live) -> None:
         left = max(0, deadline_us - live.now())

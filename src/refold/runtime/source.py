@@ -14,6 +14,10 @@ from refold.runtime.operations import Fields, Operation
 class Source(Protocol):
     """Where outcomes come from once the record is exhausted."""
 
+    def frontier(self) -> None:
+        """The record is exhausted, and the code stands where it stood; `begin` follows for what it waits for."""
+        ...
+
     def begin(self, operation: Operation) -> None:
         """The operation is wanted, and the record has no outcome of it."""
         ...

@@ -53,7 +53,7 @@ def test_a_stream_that_was_left_is_aborted_with_what_was_read(side: Side, tmp_pa
     reply = as_events(piece("In "), piece("Leip"), piece("zig."), then="stall")
     with serving(one_after_the_other(reply)) as server, refold.record("nightly", ledger=tmp_path / FILE) as rec:
         chunks = side.ask(rec, server.url + CHAT, asking("Where?"), read=1).chunks
-    assert endings(tmp_path, rec.run_id) == [("failed", "aborted")]
+        assert endings(tmp_path, rec.run_id) == [("failed", "aborted")]
     (left,) = contents(tmp_path, rec.run_id, "inference.failed")
     assert (left["ended"], left["response"]["body"].encode()) == ("closed", chunks[0])
     assert run_row(tmp_path, rec.run_id).status == "succeeded"
@@ -192,6 +192,34 @@ def test_the_block_s_error_is_the_run_s(tmp_path: Path) -> None:
         agent(server.url)
     row = run_row(tmp_path, run_ids[0])
     assert (row.status, row.error_code, row.error_message) == ("failed", "exception", "ZeroDivisionError: no tickets")
+
+
+def test_a_block_that_was_cancelled_while_it_began_leaves_no_open_run(tmp_path: Path) -> None:
+    async def opened() -> refold.Ledger:
+        loop.call_soon_threadsafe(entering[0].cancel)
+        return await refold.open_ledger(tmp_path / FILE)
+
+    async def enter() -> None:
+        async with refold.record("nightly", key="monday", ledger=opened):
+            pytest.fail("it was cancelled before this")
+
+    async def agent() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        entering.append(asyncio.create_task(enter()))
+        with pytest.raises(asyncio.CancelledError):
+            await entering[0]
+
+    entering: list[asyncio.Task[None]] = []
+    loop: Any = None
+    asyncio.run(agent())
+    with (
+        pytest.raises(refold.RecordingExists) as caught,
+        refold.record("nightly", key="monday", ledger=tmp_path / FILE),
+    ):
+        pass
+    row = run_row(tmp_path, caught.value.facts["run_id"])
+    assert (row.status, row.error_code) == ("failed", "interrupted")
 
 
 def test_a_block_that_stayed_silent_is_an_error_and_a_failed_run(tmp_path: Path) -> None:

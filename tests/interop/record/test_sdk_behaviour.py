@@ -69,15 +69,13 @@ def test_an_agent_with_tools_over_a_stream_runs_again_offline(tmp_path: Path) ->
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_each_try_of_an_sdk_is_on_record_and_a_replay_does_not_sleep_between_them(status: int, tmp_path: Path) -> None:
-    busy = as_json({"error": {"message": "busy"}}, status, ("retry-after-ms", "1"))
-    # Its own answer says to wait for a minute: that a replay ends at all shows that it does not.
-    last = as_json({"error": {"message": "busy"}}, status, ("retry-after-ms", "1"), ("retry-after", "60"))
+    busy = as_json({"error": {"message": "busy"}}, status, ("retry-after-ms", "1"), ("retry-after", "60"))
 
     def agent(client: openai.OpenAI) -> Any:
         return client.chat.completions.create(**asking("Where is it?")).to_dict()
 
     with (
-        serving(one_after_the_other(busy, last, as_json(chat("here")))) as server,
+        serving(one_after_the_other(busy, busy, as_json(chat("here")))) as server,
         refold.record("refunds", ledger=tmp_path / FILE) as rec,
         openai.OpenAI(base_url=server.url, api_key=KEY, http_client=rec.httpx2_client()) as client,
     ):
@@ -92,6 +90,20 @@ def test_each_try_of_an_sdk_is_on_record_and_a_replay_does_not_sleep_between_the
     ):
         assert agent(client) == said
     assert again.report.equal
+
+
+@pytest.mark.parametrize("status", [200, 429, 503])
+def test_a_client_that_is_told_to_wait_is_told_not_to_by_a_replay(status: int, tmp_path: Path) -> None:
+    busy = as_json({}, status, ("retry-after-ms", "60000"), ("retry-after", "60"))
+    with (
+        serving(one_after_the_other(busy)) as server,
+        refold.record("refunds", ledger=tmp_path / FILE) as rec,
+        rec.httpx_client() as client,
+    ):
+        client.get(server.url)
+    with refold.replay_recording(rec.run_id, ledger=tmp_path / FILE) as again, again.httpx_client() as client:
+        headers = client.get(server.url).headers
+    assert (headers["retry-after-ms"], headers["retry-after"]) == ("60000" if status == 200 else "1", "60")
 
 
 def test_errors_of_the_provider_reach_the_code_as_the_same_exception(tmp_path: Path) -> None:
@@ -223,4 +235,4 @@ def test_an_answer_in_parts_of_a_word_is_read_whole(tmp_path: Path) -> None:
     ):
         list(client.chat.completions.create(**asking("?"), stream=True))
     assert step_rows(tmp_path, rec.run_id)[0].output_summary == "grün"
-    assert run_row(tmp_path, rec.run_id).status == "succeeded"
+    assert endings(tmp_path, rec.run_id) == [("completed", None)]

@@ -55,7 +55,6 @@ class Recording(Clients):
         self._bridge: Bridge | None = None
         self._ledger: Ledger | None = None
         self._session: Session | None = None
-        self._refused: RefoldError | None = None
 
     @property
     def run_id(self) -> str:
@@ -66,7 +65,9 @@ class Recording(Clients):
         bridge = self._bridge = Bridge()
         try:
             bridge.call(self._begin())
-        except BaseException:
+        except BaseException as error:
+            if self._session is not None:  # Interrupted while it began.
+                bridge.call(self._finish(error))
             bridge.stop()
             raise
         return self
@@ -77,13 +78,14 @@ class Recording(Clients):
             bridge.call(self._finish(error))
         finally:
             bridge.stop()
-        self._tell(error)
 
     async def __aenter__(self) -> Self:
         bridge = self._bridge = Bridge()
         try:
             await bridge.acall(self._begin())
-        except BaseException:
+        except BaseException as error:
+            if self._session is not None:  # Cancelled while it began.
+                await bridge.acall(self._finish(error))
             bridge.stop()
             raise
         return self
@@ -96,7 +98,6 @@ class Recording(Clients):
             await bridge.acall(self._finish(error))
         finally:
             bridge.stop()
-        self._tell(error)
 
     async def _begin(self) -> None:
         ledger = self._ledger = await open_place(self._place)
@@ -113,11 +114,6 @@ class Recording(Clients):
             await self._under_way().finish(error)
         finally:
             await self._ledger.close()
-
-    def _tell(self, error: BaseException | None) -> None:
-        # An SDK takes any error of its transport for a broken connection; what the ledger refused must not hide there.
-        if self._refused is not None and error is not self._refused:
-            raise self._refused from error
 
     # What the line needs.
 
@@ -142,7 +138,6 @@ class Recording(Clients):
             self.bridge.call(self._under_way().begin(exchange))
         except BaseException as error:
             # Its commit may be under way: what will not be sent must not stand there as sent.
-            self._note(error)
             with suppress(RefoldError):
                 self.end(exchange, "failed", error)
             raise
@@ -151,7 +146,6 @@ class Recording(Clients):
         try:
             await self.bridge.acall(self._under_way().begin(exchange))
         except BaseException as error:
-            self._note(error)
             with suppress(RefoldError):
                 await self.aend(exchange, "failed", error)
             raise
@@ -160,24 +154,12 @@ class Recording(Clients):
         """Puts the end of a request on record, once."""
         if exchange.ended:
             return
-        try:
-            self.bridge.call(self._under_way().end(exchange, how, error))
-        except RefoldError as refused:
-            self._note(refused)
-            raise
+        self.bridge.call(self._under_way().end(exchange, how, error))
 
     async def aend(self, exchange: Exchange, how: Ending, error: BaseException | None = None) -> None:
         if exchange.ended:
             return
-        try:
-            await self.bridge.acall(self._under_way().end(exchange, how, error))
-        except RefoldError as refused:
-            self._note(refused)
-            raise
-
-    def _note(self, error: BaseException) -> None:
-        if isinstance(error, RefoldError) and self._refused is None and not isinstance(error, RecordingOver):
-            self._refused = error
+        await self.bridge.acall(self._under_way().end(exchange, how, error))
 
 
 class _Line:

@@ -25,6 +25,7 @@ _CANDIDATES = 50
 _WORTH_COUNTING = 1000
 _INTERRUPTIONS = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _RETRIED = frozenset({408, 409, 429})
+_WAIT = b"retry-after-ms"
 
 
 def replay_recording(
@@ -201,7 +202,7 @@ class _Line:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response["headers"]]
         if response["status"] in _RETRIED or response["status"] >= 500:
             # SDKs sleep before they try again; nobody is to be spared here.
-            headers.append((b"retry-after-ms", b"1"))
+            headers = [*(each for each in headers if each[0] != _WAIT), (_WAIT, b"1")]
         extensions = {name: text.encode("latin-1") for name, text in response["extensions"].items()}
         return package.response(response["status"], headers, _Chunks(replay, package, recorded), extensions)
 

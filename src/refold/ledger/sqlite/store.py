@@ -249,7 +249,8 @@ class SqliteStore:
 
     async def changed(self) -> None:
         try:
-            await asyncio.wait_for(self._news.wait(), POLL)
+            async with asyncio.timeout(POLL):
+                await self._news.wait()
         except TimeoutError:
             return  # Other processes do not tell; whoever waits looks for himself.
 

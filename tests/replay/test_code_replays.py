@@ -29,9 +29,8 @@ from refold.runtime.loop import RunLoop
 from refold.runtime.opened import Refold
 from refold.runtime.running import Running
 from refold.runtime.source import Source
-from tests.replay.code_runs import app, called, make, replay_all
-
-Made = tuple[Path, dict[str, str]]
+from tests.replay.code_runs import app, called, replay_all
+from tests.replay.conftest import Made
 
 ENDS: dict[str, tuple[str, Any]] = {
     "streaming": ("succeeded", ["three", "three"]),
@@ -45,15 +44,6 @@ ENDS: dict[str, tuple[str, Any]] = {
     "in doubt": ("running", ["tool"]),
     "waiting": ("running", ["signal"]),
 }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("states")
-    runs = asyncio.run(make(str(folder / "l.db")))
-    (folder / "runs").write_bytes(msgspec.json.encode(runs))
-    called.clear()
-    return folder, runs
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any

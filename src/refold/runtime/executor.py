@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -61,8 +60,6 @@ class Executor:
         self.closed = False  # The run has its end on record.
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
-        self.before_stop: Callable[[], None] | None = None
-        """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
         self.main: RunTask
@@ -111,8 +108,6 @@ class Executor:
         if self.stopped:
             return
         self.stopped = True
-        if self.before_stop is not None:
-            self.before_stop()
         if self._reading is not None:
             self._reading.cancel()
         for operation in self.asked.values():

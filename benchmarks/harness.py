@@ -12,6 +12,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -93,12 +94,24 @@ def cpu(samples: list[Sample]) -> float:
     return median(each.cpu for each in samples)
 
 
-def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None) -> list[Bar]:
+def fresh_places(folder: Path) -> Callable[[str], Path]:
+    """Gives each pass an empty folder of its own."""
+    passes = iter(range(1_000_000))
+
+    def fresh(kind: str) -> Path:
+        place = folder / f"{kind}-{next(passes)}"
+        place.mkdir(parents=True)
+        return place
+
+    return fresh
+
+
+def times(samples: dict[str, list[Sample]], over: str, limit: float | None = None, side: str = "refold") -> list[Bar]:
     """How many times the other side's time refold takes, by the clock and by CPU time; a bar is held
     against the clock.
     """
-    name = "the floor" if over == "floor" else over
+    name = ("" if side == "refold" else f"{side}, ") + "times " + ("the floor" if over == "floor" else over)
     return [
-        Bar(f"times {name}", wall(samples["refold"]) / wall(samples[over]), "x", "<=" if limit else None, limit),
-        Bar(f"times {name}, CPU", cpu(samples["refold"]) / cpu(samples[over]), "x"),
+        Bar(name, wall(samples[side]) / wall(samples[over]), "x", "<=" if limit else None, limit),
+        Bar(f"{name}, CPU", cpu(samples[side]) / cpu(samples[over]), "x"),
     ]

@@ -19,7 +19,18 @@ import msgspec
 from benchmarks.report import Machine, Report, as_markdown
 from benchmarks.workload import FULL, QUICK
 
-GROUPS = ("append", "load", "bulk", "room", "importing", "package")
+GROUPS = (
+    "append",
+    "load",
+    "bulk",
+    "room",
+    "importing",
+    "package",
+    "runtime",
+    "runtime_steps",
+    "runtime_many",
+    "runtime_resume",
+)
 """Modules, each with a function `measure(folder, sizes) -> list[Row]`. Imported when their turn comes:
 worker processes import this one.
 """

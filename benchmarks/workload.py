@@ -22,6 +22,27 @@ SEED = 20261129
 WORKFLOW = "benchmark"
 
 
+class RuntimeSizes(msgspec.Struct):
+    """How much the groups of the runtime do. `peer_*`: what of it the peers do, whose cost an operation is the same
+    for fewer.
+    """
+
+    warm: int
+    """Tool calls before the measured ones, enough of them for the WAL to have wrapped."""
+    calls: int
+    busy_calls: int
+    """Tool calls beside a thread that computes."""
+    steps: int
+    wide: int
+    many_calls: int
+    """Tool calls of all runs together, where several run at once."""
+    resumed: int
+    peer_calls: int
+    peer_steps: int
+    peer_resumed: int
+    rounds: int
+
+
 class Sizes(msgspec.Struct):
     """How much of everything one run of the benchmarks does."""
 
@@ -37,10 +58,39 @@ class Sizes(msgspec.Struct):
     turns: tuple[int, ...]
     starts: int
     packages: bool
+    runtime: RuntimeSizes
 
 
-FULL = Sizes(7, 5, 20_000, 1_000, 10_000, 100_000, 1_000_000, 100, (100, 1_000, 10_000), (100, 500, 1_000), 15, True)
-QUICK = Sizes(1, 1, 100, 50, 60, 120, 200, 4, (100, 200), (20, 40), 1, False)
+FULL = Sizes(
+    7,
+    5,
+    20_000,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    100,
+    (100, 1_000, 10_000),
+    (100, 500, 1_000),
+    15,
+    True,
+    RuntimeSizes(400, 1_000, 50, 10_000, 1_000, 3_200, 10_000, 500, 1_000, 10_000, 5),
+)
+QUICK = Sizes(
+    1,
+    1,
+    100,
+    50,
+    60,
+    120,
+    200,
+    4,
+    (100, 200),
+    (20, 40),
+    1,
+    False,
+    RuntimeSizes(4, 10, 3, 60, 30, 128, 50, 5, 10, 20, 1),
+)
 
 
 _VOCABULARY = Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8").split()
@@ -70,13 +120,14 @@ async def begin(scope: ScopedLedger, key: str) -> StreamWriter:
     return writer
 
 
-def step(writer: StreamWriter, step_id: str, payload: str) -> None:
+def step(writer: StreamWriter, step_id: str, payload: str, site: str = "") -> None:
     """One pure step with its result."""
     writer.append(
         Draft(
             StepCompleted(step_id=step_id, name="score", duration_us=10),
             content={"output": payload},
             output=payload,
+            site=site,
         )
     )
 
@@ -89,13 +140,15 @@ async def steps(writer: StreamWriter, ids: Sequence[str], payloads: Sequence[str
         await writer.barrier()
 
 
-def tool_call(writer: StreamWriter, new: Callable[[str], str], number: int, arguments: str, result: str | None) -> None:
-    """One call: dispatched with its claim, and answered. `result` None: left unanswered."""
+def dispatch(
+    writer: StreamWriter, new: Callable[[str], str], number: int, arguments: str, site: str = ""
+) -> tuple[str, str]:
+    """A call dispatched with its claim; returns the ids of intent and call. `number` is its own in the ledger."""
     intent, call = new("int"), new("tc")
     claim = Claim(
         step_id=new("st"),
         tool="search",
-        key=f"{number:032x}",
+        key=writer.digest("key", number.to_bytes(8, "big")),
         fingerprint=f"{number:032x}",
         effect_domain="d",
     )
@@ -105,18 +158,23 @@ def tool_call(writer: StreamWriter, new: Callable[[str], str], number: int, argu
             content={"arguments": arguments},
             input=arguments,
             ref=f"call_{number}",
+            site=site,
         )
     )
+    return intent, call
+
+
+def answer(writer: StreamWriter, intent: str, call: str, result: str, site: str = "") -> None:
+    """The answer to a call that was dispatched."""
+    facts = ToolAnswered(intent_id=intent, tool_call_id=call, revision=2, result_bytes=len(result), duration_us=900)
+    writer.append(Draft(facts, content={"result": result}, output=result, site=site))
+
+
+def tool_call(writer: StreamWriter, new: Callable[[str], str], number: int, arguments: str, result: str | None) -> None:
+    """One call: dispatched with its claim, and answered. `result` None: left unanswered."""
+    intent, call = dispatch(writer, new, number, arguments)
     if result is not None:
-        writer.append(
-            Draft(
-                ToolAnswered(
-                    intent_id=intent, tool_call_id=call, revision=2, result_bytes=len(result), duration_us=900
-                ),
-                content={"result": result},
-                output=result,
-            )
-        )
+        answer(writer, intent, call, result)
 
 
 async def conversation(

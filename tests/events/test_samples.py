@@ -26,7 +26,8 @@ SAMPLES: dict[tuple[str, int], list[dict[str, Any]]] = {
 def plain(facts: msgspec.Struct) -> dict[str, Any]:
     """Every field, defaults included."""
     fields = ((field.name, getattr(facts, field.name)) for field in msgspec.structs.fields(type(facts)))
-    return {name: plain(value) if isinstance(value, msgspec.Struct) else value for name, value in fields}
+    shown = {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
+    return {name: plain(value) if isinstance(value, msgspec.Struct) else value for name, value in shown.items()}
 
 
 def covers(found: object, wanted: object) -> bool:

@@ -34,3 +34,18 @@ def test_a_waiter_is_woken_at_once_by_its_own_process(
                 await asyncio.wait_for(asyncio.gather(*waiting), _PATIENCE)
 
     asyncio.run(live())
+
+
+def test_a_waiter_that_is_cancelled_as_the_news_come_has_ended(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with await open_ledger(tmp_path / "ledger.db") as ledger:
+            waiting = asyncio.ensure_future(ledger.store.changed())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert isinstance(ledger.store, store.SqliteStore)
+            ledger.store._tell()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert waiting.cancelled()
+
+    asyncio.run(live())

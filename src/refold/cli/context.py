@@ -15,13 +15,15 @@ from refold.cli.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import Ledger, ScopedLedger
+    from refold.runtime.app import App
+    from refold.runtime.opened import Refold
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ACTOR = "cli"
 """Who acts when a person types a command: the ledger's file has no accounts."""
-_SHARED = ("ledger", "scope")
+_SHARED = ("ledger", "scope", "app")
 
 
 class Cli:
@@ -51,8 +53,28 @@ class Cli:
         """The ledger's file."""
         return Path(self.settings.ledger.value.removeprefix("sqlite:///")).absolute()
 
+    @functools.cached_property
+    def app(self) -> App:
+        """The App that the settings name, imported. Raises AppMissing, BadTarget."""
+        from refold.cli.code import load_app
+
+        return load_app(self.settings.app)
+
+    @property
+    def names_app(self) -> bool:
+        """Whether the settings name an App; nothing is imported for the answer."""
+        return bool(self.settings.app.value)
+
     def on_ledger(self, work: Callable[[Ledger], Awaitable[T]], *, create: bool = False) -> T:
         """Opens the ledger, does the work, closes it; makes a ledger only with `create`. Raises what opening raises."""
+
+        async def run(ledger: Ledger) -> T:
+            async with ledger:
+                return await work(ledger)
+
+        return self._opened(run, create)
+
+    def _opened(self, work: Callable[[Ledger], Awaitable[T]], create: bool) -> T:
         import asyncio
         import logging
 
@@ -62,10 +84,24 @@ class Cli:
         logging.getLogger("refold").addHandler(logging.NullHandler())
 
         async def run() -> T:
-            async with await open_ledger(self.ledger_path, create=create) as ledger:
-                return await work(ledger)
+            return await work(await open_ledger(self.ledger_path, create=create))
 
         return asyncio.run(run())
+
+    def on_app(self, app: App, work: Callable[[Refold], Awaitable[T]], *, create: bool = False) -> T:
+        """Opens an App on the ledger for the runs that this command is about, and for no others."""
+
+        async def run(ledger: Ledger) -> T:
+            from refold.runtime.opened import Refold
+
+            rf = Refold(app, ledger, ledger.scope(self.settings.scope.value))
+            try:
+                await rf.begin(recover=False)
+                return await work(rf)
+            finally:
+                await rf.close()
+
+        return self._opened(run, create)
 
     def on_scope(self, work: Callable[[ScopedLedger], Awaitable[T]], *, create: bool = False) -> T:
         """The same, with the scope that the settings name."""
@@ -77,7 +113,7 @@ class Cli:
 
 
 def shared_options(function: F) -> F:
-    """--ledger, --scope and --json, which every command takes."""
+    """--app, --ledger, --scope and --json, which every command takes."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -101,6 +137,9 @@ def shared_options(function: F) -> F:
             expose_value=False,
             callback=keep,
             help="The ledger's file (refold.db).",
+        ),
+        click.option(
+            "--app", metavar="MODULE:NAME", expose_value=False, callback=keep, help="The App with the code of runs."
         ),
     ):
         function = option(function)

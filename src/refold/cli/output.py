@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import click
 
-from refold.cli.terminal import visible
+from refold.cli.shapes import clock
+from refold.cli.terminal import clipped, visible
+
+if TYPE_CHECKING:
+    from refold.events.envelope import Event
 
 _WIDE = 100_000
 """Columns assumed where no terminal cuts the lines: a table in a pipe keeps every character."""
@@ -25,11 +29,12 @@ class Cell(NamedTuple):
 
 
 class Output:
-    """Standard output of one command. Every text that goes through it is made safe for terminals."""
+    """Standard output of one command, or another stream of text. Every text is made safe for terminals."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
         self.as_json = as_json
-        self.on_terminal = sys.stdout.isatty()
+        self._stream = stream or sys.stdout
+        self.on_terminal = self._stream.isatty()
         self.coloured = self.on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def json(self, value: Any) -> None:
@@ -45,7 +50,7 @@ class Output:
 
     def line(self, *parts: str | Cell) -> None:
         """One line of text."""
-        _write("".join(self._shown(part) for part in parts) + "\n")
+        self._stream.write("".join(self._shown(part) for part in parts) + "\n")
 
     def flush(self) -> None:
         """Hands over what was printed so far to whoever reads it."""
@@ -112,5 +117,26 @@ def status_cell(status: str, reason: str | None = None) -> Cell:
     )
 
 
-def _write(text: str) -> None:
-    sys.stdout.write(text)
+def event_line(out: Output, event: Event) -> None:
+    """One event for people: its seq, when, what, and what its view says."""
+    from refold.replay.present import iso
+
+    view = event.view
+    told = [text for text in (view.name or _subject(event), view.input, view.output, view.error) if text]
+    if event.erased:
+        told.append("(erased)")
+    out.line(
+        f"{event.seq:>7}  ",
+        Cell(clock(iso(event.at)), "quiet"),
+        "  ",
+        Cell(f"{event.type:<20}", "strong"),
+        "  ",
+        clipped(" | ".join(told), 120),
+    )
+
+
+def _subject(event: Event) -> str | None:
+    """What the event is about, where its facts have a name of the App's for it."""
+    facts: Any = getattr(event.facts, "claim", None) or event.facts
+    named = (getattr(facts, field, None) for field in ("workflow", "tool", "model", "name", "signal", "reason", "why"))
+    return next((str(each) for each in named if each and not str(each).startswith("~")), None)

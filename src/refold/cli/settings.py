@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from refold.cli.failures import BadConfiguration
 
 FILE = "refold.toml"
-ENVIRONMENT = {"ledger": "REFOLD_LEDGER", "scope": "REFOLD_SCOPE"}
-DEFAULTS = {"ledger": "refold.db", "scope": "default/default"}
+ENVIRONMENT = {"ledger": "REFOLD_LEDGER", "scope": "REFOLD_SCOPE", "app": "REFOLD_APP"}
+DEFAULTS = {"ledger": "refold.db", "scope": "default/default", "app": ""}
 
 
 class Setting(NamedTuple):
@@ -20,12 +20,19 @@ class Setting(NamedTuple):
     value: str
     source: str
 
+    @property
+    def file(self) -> Path | None:
+        """The file that gave it, if one did."""
+        return Path(self.source.removeprefix("file ")) if self.source.startswith("file ") else None
+
 
 class Settings(NamedTuple):
     """Everything that a command can be configured with."""
 
     ledger: Setting
     scope: Setting
+    app: Setting
+    """The code that runs: `package.module:app`. Empty when none is named."""
 
     def as_dict(self) -> dict[str, dict[str, str]]:
         return {name: setting._asdict() for name, setting in self._asdict().items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 NOT_OK = 1
+NOT_SUCCEEDED = 3
+WAITING = 4
 UNEQUAL = 5
 PROOF_BROKEN = 7
 INCOMPLETE = 8
@@ -15,7 +17,9 @@ EXIT_STATUSES = {
     0: "done; reading commands end so whatever the run's status",
     NOT_OK: "our fault, or the system's",
     2: "bad input",
-    UNEQUAL: "unequal",
+    NOT_SUCCEEDED: "the run failed, was canceled, or expired (from run and resume only)",
+    WAITING: "the run waits, or is in doubt (from run and resume only)",
+    UNEQUAL: "diverged, or unequal",
     6: "refused, or in conflict with what is there",
     PROOF_BROKEN: "the proof is broken",
     INCOMPLETE: "the import is incomplete",

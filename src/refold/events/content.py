@@ -114,13 +114,26 @@ class PartChain:
         return PartList(tuple(self._ranges), self._digest.hex())
 
 
+class Encoded(msgspec.Struct, frozen=True):
+    """A field whose value `refold.events.values` has encoded already, with the types that its writer knew."""
+
+    data: bytes
+
+
 def encode_content(fields: dict[str, Any]) -> bytes:
     """The payload of a content: its values losslessly, its part lists apart. Raises NotRecordable."""
-    if PartList not in map(type, fields.values()):
+    kinds = {*map(type, fields.values())}
+    if PartList not in kinds and Encoded not in kinds:
         return b'{"values":%b}' % values.encode(fields)
     parts = {name: field for name, field in fields.items() if type(field) is PartList}
-    rest = {name: field for name, field in fields.items() if name not in parts}
-    return b'{"values":%b,"parts":%b}' % (values.encode(rest), msgspec.json.encode(parts))
+    ready = {name: field for name, field in fields.items() if type(field) is Encoded}
+    others = {name: field for name, field in fields.items() if name not in parts and name not in ready}
+    pieces = [values.encode(others)[1:-1]] if others else []
+    pieces += [b"%b:%b" % (msgspec.json.encode(name), field.data) for name, field in ready.items()]
+    encoded = b"{%b}" % b",".join(pieces)
+    if not parts:
+        return b'{"values":%b}' % encoded
+    return b'{"values":%b,"parts":%b}' % (encoded, msgspec.json.encode(parts))
 
 
 class StoredContent(msgspec.Struct, frozen=True):
@@ -131,11 +144,20 @@ class StoredContent(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(StoredContent)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_content(stored: bytes) -> StoredContent:
     """Opens the stored bytes of a content. Raises ContentDamaged."""
     try:
         return _DECODER.decode(unseal(stored))
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ContentDamaged(f"Stored content cannot be read: {error}.") from error
+
+
+def encoded_fields(stored: StoredContent) -> dict[str, bytes]:
+    """The values of a content, each still encoded: for whoever knows the type of each. Raises ContentDamaged."""
+    try:
+        return {name: bytes(field) for name, field in _FIELDS.decode(stored.values).items()}
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise ContentDamaged(f"Stored content cannot be read: {error}.") from error

@@ -217,13 +217,15 @@ def summary(value: Any, limit: int = 256) -> str:
     return _safe(value[: limit + 1] if isinstance(value, str) else _json_head(value, limit), limit)
 
 
-def summary_of_json(value: Any, encoded: bytes, limit: int = 256) -> str:
-    """`summary` of a dict or list, taken from its compact JSON where that is at hand."""
+def summary_of_json(encoded: bytes, limit: int = 256) -> str | None:
+    """The `summary` of a dict or list, cut from its compact JSON. None where that writes a number otherwise, and for
+    what is neither.
+    """
     window = encoded[: limit + _MARGIN]
     if not window.isascii():
         window = encoded[: 4 * limit + _MARGIN]
-    if _WRITTEN_OTHERWISE.search(window):
-        return summary(value, limit)
+    if not window.startswith((b"{", b"[")) or _WRITTEN_OTHERWISE.search(window):
+        return None
     return _safe(window.decode("utf-8", "ignore")[: limit + 1], limit)
 
 

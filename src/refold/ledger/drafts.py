@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from refold.events.catalog import Facts
-from refold.events.content import SALT_SIZE, encode_content, seal
+from refold.events.content import SALT_SIZE, Encoded, encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
 from refold.events.redaction import Redactor, summary, summary_of_json
 from refold.events.values import NotRecordable
@@ -35,7 +35,8 @@ class Draft(msgspec.Struct, gc=False):
     `content` maps field names to values, or to part lists. `input`, `output` and `error` are the values that the view
     summarises; `name`, `provider` and `ref` are texts (a tool's name, a foreign id) that the facts hold only as
     digests. All of them are redacted here, at the write - unless `clean` says that all of it is made of pieces of
-    values in which `StreamWriter.part` has found no secret.
+    values in which `StreamWriter.part` has found no secret. `delivers` is the key of the inbox item that the event
+    turns into a fact.
     """
 
     facts: Facts
@@ -51,6 +52,7 @@ class Draft(msgspec.Struct, gc=False):
     site: str = ""
     cause: int | None = None
     clean: bool = False
+    delivers: str | None = None
 
 
 class Sealed(NamedTuple):
@@ -91,7 +93,7 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
         if _holds(clean, value):
             texts[name] = _clean_summary(value, payload)
         elif draft.clean:
-            texts[name] = summary(value, SUMMARY_BYTES)
+            texts[name] = summary(_open(value), SUMMARY_BYTES)
         else:
             texts[name], found = view_text(redactor, value)
             secrets = max(secrets, found)
@@ -126,9 +128,13 @@ def _facts_decoder(kind: type[Facts]) -> msgspec.json.Decoder[Any]:
 def _clean_summary(value: Any, payload: bytes | None) -> str:
     """The summary of a value that was scanned with the content, of which `payload` is the stored form."""
     kind = type(value)
-    if (kind is dict or kind is list) and payload is not None and len(payload) <= _SMALL and not may_hold_tags(payload):
-        return summary_of_json(value, dump_json(value), SUMMARY_BYTES)
-    return summary(value, SUMMARY_BYTES)
+    encoded = None
+    if kind is Encoded:
+        encoded = value.data
+    elif (kind is dict or kind is list) and payload and len(payload) <= _SMALL and not may_hold_tags(payload):
+        encoded = dump_json(value)
+    short = None if encoded is None else summary_of_json(encoded, SUMMARY_BYTES)
+    return summary(_open(value), SUMMARY_BYTES) if short is None else short
 
 
 def _holds(values: tuple[Any, ...], value: Any) -> bool:
@@ -137,6 +143,10 @@ def _holds(values: tuple[Any, ...], value: Any) -> bool:
         if each is value:
             return True
     return False
+
+
+def _open(value: Any) -> Any:
+    return _stored_json(value.data) if type(value) is Encoded else value
 
 
 def redact_json(redactor: Redactor, encoded: bytes) -> tuple[bytes, int]:
@@ -157,6 +167,7 @@ def _stored_json(encoded: bytes) -> Any:
 
 def view_text(redactor: Redactor, value: Any, limit: int = SUMMARY_BYTES) -> tuple[str, int]:
     """A value's summary for people, redacted before it is cut, and how many secrets were replaced in it."""
+    value = _open(value)
     text = value if isinstance(value, str) else summary(value, _WINDOW)
     window = text[:_WINDOW]
     found = 0

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -55,6 +56,7 @@ class Ledger:
         self.group = GroupCommit(store)
         self.files = ArtifactFiles.beside(path)
         self._writers: weakref.WeakValueDictionary[tuple[Scope, Stream], StreamWriter] = weakref.WeakValueDictionary()
+        self._opening: set[tuple[Scope, Stream]] = set()
         self._heart: asyncio.Task[None] | None = None
         self._pid = os.getpid()
 
@@ -70,15 +72,29 @@ class Ledger:
             self._heart = asyncio.get_running_loop().create_task(self._beat())
 
     def writing(self, scope: Scope, stream: Stream) -> bool:
-        """Whether a writer of this process has the stream."""
+        """Whether a writer of this process has the stream, or is being opened on it."""
         self._here()
         writer = self._writers.get((scope, stream))
-        return writer is not None and writer.alive
+        return (scope, stream) in self._opening or (writer is not None and writer.alive)
+
+    @contextmanager
+    def opening(self, scope: Scope, stream: Stream) -> Iterator[None]:
+        """Opening a stream takes several turns of the event loop: others of this process, which the store does not tell
+        apart, are refused from the first on, or they would fence each other. Raises StreamOwned.
+        """
+        if self.writing(scope, stream):
+            raise StreamOwned(f"{stream} has an open writer in this process.", stream=str(stream))
+        self._opening.add((scope, stream))
+        try:
+            yield
+        finally:
+            self._opening.discard((scope, stream))
 
     def _here(self) -> None:
         if self._pid != os.getpid():  # A forked child has neither its parent's streams nor its heart.
             self._pid = os.getpid()
             self._writers.clear()
+            self._opening.clear()
             self._heart = None
 
     async def _beat(self) -> None:
@@ -188,8 +204,10 @@ class ScopedLedger:
 
         Raises RunNotFound, StreamClosed, StreamOwned (its writer lives, in this process or another).
         """
-        if self.ledger.writing(self.scope, stream):
-            raise StreamOwned(f"{stream} has an open writer in this process.", stream=str(stream))
+        with self.ledger.opening(self.scope, stream):
+            return await self._opened_writer(stream)
+
+    async def _opened_writer(self, stream: Stream) -> StreamWriter:
         if stream.kind == "annex":
             await self.run_head(stream.run_id)
         store = self.ledger.store
@@ -226,6 +244,12 @@ class ScopedLedger:
         """
         return await self.ledger.store.unowned_runs(self.scope, after, limit)
 
+    async def is_written(self, stream: Stream) -> bool:
+        """Whether a living writer, of this process or another, has the stream."""
+        if self.ledger.writing(self.scope, stream):
+            return True
+        return await self.ledger.store.owned_elsewhere(self.scope, stream)
+
     async def run_head(self, run_id: str) -> Head:
         """Where a run stands. Raises RunNotFound."""
         async with self.reader() as reader:
@@ -248,6 +272,11 @@ class ScopedLedger:
                 scope=str(self.scope),
             )
         return found[0]
+
+    async def posted(self) -> list[Stream]:
+        """The streams to which something was posted that nobody has delivered yet."""
+        async with self.reader() as reader:
+            return await reader.posted()
 
     async def cursor(self, name: str, stream: Stream) -> int:
         """Where a named cursor stands in a stream; 0 when nobody moved it yet."""

@@ -223,6 +223,10 @@ class Reader(Protocol):
         """What was posted and not yet delivered, oldest first."""
         ...
 
+    async def posted(self) -> list[Stream]:
+        """The streams whose inbox holds something that was not delivered yet."""
+        ...
+
 
 class Store(Protocol):
     """A database that keeps the ledger. SQLite is built in; `refold.ledger.conformance` judges any other."""
@@ -238,6 +242,10 @@ class Store(Protocol):
         ...
 
     async def release(self, scope: Scope, stream: Stream, epoch: int) -> None: ...
+
+    async def owned_elsewhere(self, scope: Scope, stream: Stream) -> bool:
+        """Whether another process that may still write owns the stream. A dead or expired one does not."""
+        ...
 
     async def commit(self, batches: Sequence[StreamBatch]) -> list[Outcome]:
         """Makes batches durable, each whole or not at all, none failing for another's conflict.

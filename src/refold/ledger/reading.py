@@ -23,18 +23,28 @@ async def exact_content(reader: Reader, stream: Stream, event: Event, types: Reg
     Exact, and so with whatever secrets it holds: for code that goes on with it, not for people. `types` names the
     classes of people's own values. Raises Erased, ContentDamaged, UnknownType.
     """
-    row = event.stored
-    if row.content_digest is None:
+    found = stored_content(event, str(stream))
+    if found is None:
         return {}
-    if row.content is None:
-        raise Erased(f"The content of event {event.seq} of {stream} was erased.", stream=str(stream), seq=event.seq)
-    if sha256(row.content).digest() != row.content_digest:
-        raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
-    stored = decode_content(row.content)
+    stored = decode_content(found)
     fields: dict[str, Any] = values.decode(bytes(stored.values), types=types)
     for name, parts in stored.parts.items():
         fields[name] = [await _part(reader, stream, number, types) for number in parts.numbers()]
     return fields
+
+
+def stored_content(event: Event, stream: str = "its stream") -> bytes | None:
+    """An event's content as it is stored, checked against its digest; None when it has none. Raises Erased,
+    ContentDamaged.
+    """
+    row = event.stored
+    if row.content_digest is None:
+        return None
+    if row.content is None:
+        raise Erased(f"The content of event {event.seq} of {stream} was erased.", stream=stream, seq=event.seq)
+    if sha256(row.content).digest() != row.content_digest:
+        raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
+    return row.content
 
 
 async def _part(reader: Reader, stream: Stream, number: int, types: Registry | None) -> Any:

@@ -9,6 +9,7 @@ import json
 import os
 import struct
 from collections import OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +32,7 @@ from refold.ledger.group import GroupCommit
 from refold.ledger.port import MAX_SEQ, BlobRow, Committed, IntentMove, Outcome, Snapshot, Store, StreamBatch
 from refold.ledger.snapshots import take_snapshot
 from refold.projections import INTENT_EVENTS, FoldState, Intents, Row, fold, freeze, thaw
-from refold.projections.rows import IntentRow
+from refold.projections.rows import IntentRow, ToolCallRow
 from refold.projections.runs import InvalidTransition
 
 SNAPSHOT_EVERY = 2000
@@ -100,6 +101,8 @@ class StreamWriter:
         self._error: Exception | None = None
         self._released = False
         self._pid = os.getpid()
+        self.appended: Callable[[Event], None] | None = None
+        """Told of every event that was appended, by whomever."""
 
     @property
     def head(self) -> Head:
@@ -114,6 +117,10 @@ class StreamWriter:
     def awaits(self, tool_call_id: str) -> bool:
         """Whether a tool call of this stream is open: it has no outcome yet."""
         return tool_call_id in self._state.open.calls
+
+    def open_calls(self) -> list[ToolCallRow]:
+        """Copies of the rows of tool calls that may still change: a failed one may be made again."""
+        return [msgspec.structs.replace(call) for call in self._state.open.calls.values()]
 
     @property
     def alive(self) -> bool:
@@ -136,8 +143,8 @@ class StreamWriter:
     def append(self, draft: Draft, *, delivers: str | None = None) -> Event:
         """Adds an event to the open batch and returns it; durable after the next `barrier`.
 
-        `delivers` is the key of the inbox item that this event turns into a fact. Raises StreamClosed, NotRecordable,
-        BrokenFold, InvalidTransition - and then nothing was added.
+        `delivers`, here or in the draft, is the key of the inbox item that this event turns into a fact. Raises
+        StreamClosed, NotRecordable, BrokenFold, InvalidTransition - and then nothing was added.
         """
         self.check()
         if self._closed:
@@ -193,11 +200,14 @@ class StreamWriter:
             self._touched.setdefault(intent.intent_id, (intent.revision - 1, intent))
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)
+        delivers = delivers or draft.delivers
         if delivers is not None:
             self._delivered.append((delivers, seq))
         if name in TERMINAL and self.stream.kind == "run":
             self._closed = True
         self._group.add(self)
+        if self.appended is not None:
+            self.appended(event)
         return event
 
     def _hash(self, draft: Draft, sealed: Sealed, now: int) -> bytes:

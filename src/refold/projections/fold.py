@@ -34,10 +34,11 @@ class BrokenFold(RefoldError):
 
 class OpenState(msgspec.Struct, omit_defaults=True):
     """What is open in one stream: the part of a fold that later events may still change. This is what a
-    snapshot holds.
+    snapshot holds. `checkpoint` is the seq of the last `run.checkpointed`.
     """
 
     seq: int = 0
+    checkpoint: int = 0
     run: RunRow | None = None
     steps: dict[str, StepRow] = {}
     calls: dict[str, ToolCallRow] = {}

@@ -97,14 +97,18 @@ def _apply(row: IntentRow, event: Event, run_id: str) -> None:
                 row.status, row.owner_run_id = "claimed", run_id
             if event.type == "tool.dispatched":
                 row.observed = facts.observed
-                row.deadline_us = facts.deadline_us
+                row.deadline_us, row.settles_us = facts.deadline_us, facts.settles_us
+                row.key_expires_us = facts.key_expires_us
                 row.status = "in_doubt" if facts.observed else "dispatched"
         case "tool.answered":
             row.status, row.receipt_run_id, row.receipt_seq = "succeeded", run_id, event.seq
         case "tool.failed":
-            row.status, row.receipt_run_id, row.receipt_seq = "failed", run_id, event.seq
+            if facts.retrying:
+                row.status = "dispatched" if facts.how == "unknown" else "claimed"
+            else:
+                row.status, row.receipt_run_id, row.receipt_seq = "failed", run_id, event.seq
             if facts.how == "answered":
-                row.settled += 1
+                _settle(row)
         case "tool.doubted":
             row.status = "in_doubt"
         case "tool.resolved":
@@ -118,8 +122,14 @@ def _resolve(row: IntentRow, event: Event, run_id: str) -> None:
             row.status, row.receipt_run_id, row.receipt_seq = "succeeded", run_id, event.seq
         case "did_not_happen":
             row.status = "not_executed"
-            row.settled += 1
+            _settle(row)
         case "resend":
             row.status = "claimed"
         case "abandon":
             row.status = "abandoned"
+
+
+def _settle(row: IntentRow) -> None:
+    """It is known that nothing came of what was sent so far: the next attempt gets a new key downstream."""
+    row.settled += 1
+    row.key_expires_us = None

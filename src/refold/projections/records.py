@@ -136,6 +136,7 @@ _SUBJECT_AND_OUTCOME = {
     "approval.expired": ("approval_id", None),
     "tool.refused": ("tool_call_id", "reason"),
     "tool.resolved": ("tool_call_id", "resolution"),
+    "run.stop_requested": (None, "why"),
     "run.canceled": (None, None),
     "content.erased": (None, "events"),
     "incident.raised": ("tool_call_id", "kind"),

@@ -177,6 +177,8 @@ class IntentRow(Row):
     settled: int = 0
     observed: bool = False
     deadline_us: int | None = None
+    settles_us: int | None = None
+    key_expires_us: int | None = None
     receipt_run_id: str | None = None
     receipt_seq: int | None = None
     resolution: str | None = None

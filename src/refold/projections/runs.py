@@ -109,3 +109,8 @@ def moved(state: FoldState, event: Event) -> None:
         row.error_step_id = event.facts.step_id
         row.error_message = event.view.error
     state.put(row)
+
+
+@on("run.checkpointed")
+def checkpointed(state: FoldState, event: Event) -> None:
+    state.open.checkpoint = event.seq

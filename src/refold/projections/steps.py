@@ -57,6 +57,59 @@ def delivered(state: FoldState, event: Event) -> None:
     )
 
 
+@on("child.started")
+def child_started(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    row = state.open.steps[facts.step_id] = StepRow(
+        step_id=facts.step_id,
+        run_id=state.run_id,
+        seq=event.seq,
+        type="workflow_node",
+        node=named(facts.workflow, view.name),
+        status="running",
+        started_at=event.at,
+        site=event.site or None,
+        input_summary=view.input,
+    )
+    state.put(row)
+
+
+@on("child.ended")
+def child_ended(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    row = state.open.steps.pop(facts.step_id, None)
+    if row is None:
+        raise state.broken(event, "the step", facts.step_id)
+    row.status = "succeeded" if facts.status in ("succeeded", "detached") else "failed"
+    row.end_seq, row.ended_at = event.seq, event.at
+    row.duration_ms = spent(None, row.started_at, event.at)
+    row.output_summary = view.output
+    row.error_code, row.error_message = facts.error_code, view.error
+    state.put(row)
+
+
+@on("operation.refused")
+def refused(state: FoldState, event: Event) -> None:
+    facts, view = event.facts, event.view
+    kinds = {"tool": "tool", "infer": "llm"}
+    state.put(
+        StepRow(
+            step_id=facts.step_id,
+            run_id=state.run_id,
+            seq=event.seq,
+            type=kinds.get(facts.operation, "workflow_node"),
+            node=named(facts.name, view.name),
+            status="failed",
+            started_at=event.at,
+            end_seq=event.seq,
+            ended_at=event.at,
+            site=event.site or None,
+            error_code=facts.error_code,
+            error_message=view.error,
+        )
+    )
+
+
 @on("inference.requested")
 def requested(state: FoldState, event: Event) -> None:
     facts, view = event.facts, event.view
@@ -82,15 +135,17 @@ def requested(state: FoldState, event: Event) -> None:
 @on("inference.completed", "inference.failed", "inference.lost")
 def inference_ended(state: FoldState, event: Event) -> None:
     facts = event.facts
-    # A failed attempt may be followed by another, so its step stays open; in an import nothing will ever follow.
-    final = event.type == "inference.completed" or state.run(event).origin == "imported"
+    lost = event.type == "inference.lost"
+    retrying = event.type == "inference.failed" and facts.retrying
+    # A lost attempt may be followed by another; in an import nothing will ever follow.
+    final = not (lost or retrying) or state.run(event).origin == "imported"
     row = state.open.steps.get(facts.step_id)
     if row is None:
         raise state.broken(event, "the step", facts.step_id)
     row.end_seq = event.seq
     row.ended_at = state.when(event)
     row.output_summary = event.view.output
-    if event.type == "inference.lost":
+    if lost:
         row.status, row.error_code = "failed", "lost"
     else:
         usage = facts.usage
@@ -105,7 +160,8 @@ def inference_ended(state: FoldState, event: Event) -> None:
             row.status, row.finish = "succeeded", facts.finish
             row.error_code = row.error_message = None
         else:
-            row.status, row.error_code, row.error_message = "failed", facts.error_code, event.view.error
+            row.status = "running" if retrying else "failed"
+            row.error_code, row.error_message = facts.error_code, event.view.error
     if final:
         del state.open.steps[facts.step_id]
     state.put(row)

@@ -31,6 +31,10 @@ def _claimed(state: FoldState, event: Event, claim: Claim) -> None:
     if call is not None:
         call.attempts = claim.attempt
         call.status = "claimed"
+        step = state.open.steps[call.run_step_id]
+        step.attempts = claim.attempt
+        step.status = "queued"
+        state.put(step)
         return
     state.open.calls[facts.tool_call_id] = ToolCallRow(
         tool_call_id=facts.tool_call_id,
@@ -76,6 +80,10 @@ def ended(state: FoldState, event: Event) -> None:
         row.error_code = row.error_message = None
     else:
         row.status, row.error_code, row.error_message = "failed", facts.error_code, view.error
+        if facts.retrying:
+            row.status = "dispatched" if facts.how == "unknown" else "claimed"
+            state.put(row)
+            return
     _close(state, event, row)
 
 
@@ -113,23 +121,30 @@ def resolved(state: FoldState, event: Event) -> None:
 def never_sent(state: FoldState, event: Event) -> None:
     facts, view = event.facts, event.view
     refused = event.type == "tool.refused"
+    failed = refused or facts.failed is not None
+    error_code = facts.reason if refused else facts.error_code
+    status = "refused" if refused else "failed" if failed else "succeeded"
     tool = named(facts.tool, view.name)
+    # A call whose intent another run has taken over since it was claimed here.
+    claimed = state.open.calls.pop(facts.tool_call_id, None)
+    state.open.steps.pop(facts.step_id, None)
     state.put(
         ToolCallRow(
             tool_call_id=facts.tool_call_id,
             run_id=state.run_id,
             run_step_id=facts.step_id,
             intent_id=None if refused else facts.intent_id,
-            seq=event.seq,
+            seq=event.seq if claimed is None else claimed.seq,
             tool=tool,
-            status="refused" if refused else "succeeded",
+            status=status,
             mode="executed" if refused else "replayed",
             provider_call_id=view.ref,
             ended_at=state.when(event),
             result_seq=event.seq,
+            result_artifact_id=None if refused else facts.artifact_id,
             arguments_summary=view.input,
             result_summary=view.output,
-            error_code=facts.reason if refused else None,
+            error_code=error_code,
             error_message=view.error,
         )
     )
@@ -140,14 +155,14 @@ def never_sent(state: FoldState, event: Event) -> None:
             seq=event.seq,
             type="tool",
             node=tool,
-            status="failed" if refused else "succeeded",
+            status="failed" if failed else "succeeded",
             started_at=state.when(event),
             end_seq=event.seq,
             ended_at=state.when(event),
             site=event.site or None,
             input_summary=view.input,
             output_summary=view.output,
-            error_code=facts.reason if refused else None,
+            error_code=error_code,
         )
     )
 

@@ -93,10 +93,15 @@ def _requested(found: Survey, event: Event, where: str) -> None:
 
 def _attempt_ended(found: Survey, event: Event, where: str) -> None:
     found.ended_attempts += 1
-    found.unended.discard(event.facts.step_id)
+    if event.type != "inference.failed" or not event.facts.retrying:
+        found.unended.discard(event.facts.step_id)
     found.metered[event.facts.step_id] += 1
     if event.type == "inference.completed":
         found.need(event, where)
+
+
+def _part(found: Survey, event: Event, where: str) -> None:
+    found.need(event, where)
 
 
 def _cost(found: Survey, event: Event, _where: str) -> None:
@@ -165,6 +170,7 @@ _HANDLERS: dict[str, Any] = {
     "run.created": _created,
     "signal.received": _input,
     "inference.requested": _requested,
+    "inference.part": _part,
     "inference.completed": _attempt_ended,
     "inference.failed": _attempt_ended,
     "inference.lost": _attempt_ended,

@@ -42,12 +42,14 @@ def count(events: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         elif kind == "step.completed":
             steps[step] = "skipped" if facts.get("skipped") else "succeeded"
         elif kind in _STEP:
-            steps[step] = _STEP[kind]
+            steps[step] = "failed" if "failed" in facts else _STEP[kind]
         if "claim" in facts:
             owner[call] = facts["claim"]["step_id"]
             steps[owner[call]] = "queued"
         if kind in _CALL:
-            calls[call] = "in_doubt" if facts.get("observed") else _CALL[kind]
+            calls[call] = "in_doubt" if facts.get("observed") else "failed" if "failed" in facts else _CALL[kind]
+            if facts.get("retrying"):
+                calls[call] = "dispatched" if facts["how"] == "unknown" else "claimed"
         elif kind == "tool.resolved":
             calls[call] = _RESOLVED[facts["resolution"]]
         if call in owner and (kind == "tool.dispatched" or calls[call] in ("succeeded", "failed")):

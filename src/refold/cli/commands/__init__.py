@@ -16,23 +16,31 @@ from refold.cli.commands.migrate import migrate
 from refold.cli.commands.proof import verify
 from refold.cli.commands.rebuild import rebuild
 from refold.cli.commands.replay import replay
-from refold.cli.commands.runs import cancel, runs
+from refold.cli.commands.resolving import resolve
+from refold.cli.commands.running import resume, run
+from refold.cli.commands.runs import runs
 from refold.cli.commands.show import artifact, show
+from refold.cli.commands.steering import cancel, pause, signal
 
 COMMANDS: tuple[click.Command, ...] = (
     demo,
+    run,
+    resume,
+    pause,
+    signal,
+    cancel,
     import_,
     runs,
     show,
     events,
     evidence,
     tool_calls,
+    resolve,
     artifact,
     replay,
     verify,
     rebuild,
     export,
-    cancel,
     erase,
     backup,
     restore,

@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from refold.cli.context import ACTOR, Cli, command
-from refold.cli.output import Cell, Output
-from refold.cli.shapes import clock
-from refold.cli.terminal import clipped
+from refold.cli.output import event_line
 
 if TYPE_CHECKING:
     from refold.events.envelope import Event
     from refold.events.identity import Stream
     from refold.ledger.ledger import ScopedLedger
-    from refold.ledger.writer import StreamWriter
 
 SCHEMA_VERSION = 1
 """Version of the export's envelope {schema_version, record_type, record}."""
 _PAGE = 64  # Events are often many kilobytes.
-_TRIES, _PAUSE = 50, 0.05
 
 
 @command("events")
@@ -49,7 +45,7 @@ def events(cli: Cli, run: str, after: int, follow: bool, annex: bool) -> None:
                     cli.out.json(event)
             else:
                 for each in page:
-                    _line(cli.out, each)
+                    event_line(cli.out, each)
             if follow:
                 cli.out.flush()
 
@@ -93,23 +89,6 @@ async def _shown(scope: ScopedLedger, stream: Stream, page: list[Event]) -> list
         return await events_json(reader, stream, page)
 
 
-def _line(out: Output, event: Event) -> None:
-    from refold.replay.present import iso
-
-    view = event.view
-    told = [text for text in (view.name, view.input, view.output, view.error) if text]
-    if event.erased:
-        told.append("(erased)")
-    out.line(
-        f"{event.seq:>7}  ",
-        Cell(clock(iso(event.at)), "quiet"),
-        "  ",
-        Cell(f"{event.type:<20}", "strong"),
-        "  ",
-        clipped(" | ".join(told), 120),
-    )
-
-
 @command("export")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--all", "everything", is_flag=True, help="All runs of the scope.")
@@ -128,9 +107,10 @@ def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) 
 
     async def work(scope: ScopedLedger) -> None:
         from refold.events.identity import Stream
+        from refold.ledger.access import record_export
 
         chosen = [await scope.resolve_run(run) for run in runs]
-        await _record_export(scope, chosen)
+        await record_export(scope, chosen, actor=ACTOR)
         for run_id in chosen:
             await _export(scope, Stream.run(run_id), target)
         after: Stream | None = None
@@ -145,31 +125,6 @@ def export(cli: Cli, runs: tuple[str, ...], everything: bool, target: BinaryIO) 
             after = page[-1].stream
 
     cli.on_scope(work)
-
-
-async def _record_export(scope: ScopedLedger, chosen: list[str]) -> None:
-    from refold.events.catalog.governance import AccessExported
-    from refold.events.identity import SCOPE_STREAM
-    from refold.ledger.drafts import Draft
-
-    exported: list[str | None] = [*chosen] or [None]  # None: all runs of the scope.
-    async with await _when_free(scope, SCOPE_STREAM) as writer:
-        for run_id in exported:
-            writer.append(Draft(AccessExported(what="events", run_id=run_id), actor=ACTOR))
-
-
-async def _when_free(scope: ScopedLedger, stream: Stream) -> StreamWriter:
-    """A stream that everybody writes a line to now and then: whoever has it lets go within moments."""
-    import asyncio
-
-    from refold.ledger.errors import StreamOwned
-
-    for _ in range(_TRIES):
-        try:
-            return await scope.writer(stream)
-        except StreamOwned:
-            await asyncio.sleep(_PAUSE)
-    return await scope.writer(stream)
 
 
 async def _export(scope: ScopedLedger, run: Stream, target: BinaryIO) -> None:

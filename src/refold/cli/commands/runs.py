@@ -1,4 +1,4 @@
-"""`refold runs`: a scope's runs, the newest first. `refold cancel`: the end of a run that nobody drives."""
+"""`refold runs`: a scope's runs, the newest first."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli.context import ACTOR, Cli, command, shared_options
+from refold.cli.context import Cli, shared_options
 from refold.cli.output import Cell, Output, status_cell
 from refold.cli.shapes import clock, money, page_position, page_token
-from refold.errors import RefoldError
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import ScopedLedger
     from refold.projections.rows import RunRow
     from refold.replay.money import Charges
-
-
-class CancelInDoubt(RefoldError):
-    """A run whose own effect may have happened is not ended over it: ending would hide the doubt."""
-
-    code = "cancel_in_doubt"
-    exit_status = 6
-    remedy = "Find out how the call ended (`refold tool-calls` names it); a run closes when its last doubt is settled."
 
 
 _STATUSES = (
@@ -129,47 +120,3 @@ def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
     )
     if answer["next"] is not None:
         out.line(f"More: --next {answer['next']}")
-
-
-@command("cancel")
-@click.argument("run")
-@click.option("--basis", metavar="TEXT", required=True, help="Why, for the record.")
-def cancel(cli: Cli, run: str, basis: str) -> None:
-    """End a run that nobody drives.
-
-    An imported session, for example. Its stream is closed for good; what it recorded stays. A closed run can be erased.
-    """
-
-    async def work(scope: ScopedLedger) -> dict[str, Any]:
-        from refold.events.catalog.run import RunCanceled
-        from refold.events.identity import Stream
-        from refold.ledger.drafts import Draft
-
-        run_id = await scope.resolve_run(run)
-        writer = await scope.writer(Stream.run(run_id))
-        async with writer:
-            for call in writer.state.open.calls.values():
-                if not call.observed and call.status in ("dispatched", "in_doubt"):
-                    raise CancelInDoubt(
-                        f"Tool call {call.tool_call_id} of {run_id} was sent, and we do not know whether it happened.",
-                        run_id=run_id,
-                        tool_call_id=call.tool_call_id,
-                    )
-            writer.append(Draft(RunCanceled(), content={"basis": basis}, input=basis, actor=ACTOR))
-            await writer.barrier()
-        return {
-            "run_id": run_id,
-            "status": "canceled",
-            "reason": None,
-            "head_seq": writer.head.seq,
-            "head_hash": writer.head.hash.hex(),
-        }
-
-    answer = cli.on_scope(work)
-    if cli.as_json:
-        cli.out.json(answer)
-    else:
-        cli.out.line(
-            Cell(answer["run_id"], "strong"),
-            f" is canceled; its stream is closed at seq {answer['head_seq']}.",
-        )

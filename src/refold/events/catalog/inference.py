@@ -24,18 +24,40 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 @event("inference.requested")
 class InferenceRequested(Facts, frozen=True):
-    """Durable before the request leaves. Content: messages (a part list), settings, tools."""
+    """Durable before the request leaves. Content: messages and tools (part lists), settings; recorded at the transport,
+    the request itself.
+
+    `fingerprint` is a keyed digest of what makes two requests equal, for a replay to compare. `reserved_...` is the
+    most that the attempt was expected to use; it counts as spent when no outcome follows.
+    """
 
     step_id: str
     model: Name
     provider: Name
     attempt: int = 1
-    operation: Literal["chat", "completion", "embedding", "rerank"] = "chat"
+    operation: Literal["chat", "completion", "embedding", "rerank", "other"] = "chat"
+    fingerprint: str | None = None
+    reserved_tokens: int | None = None
+    reserved_amount: str | None = None
+    reserved_currency: str | None = None
+
+
+@event("inference.part")
+class InferencePart(Facts, frozen=True):
+    """A piece of an attempt's answer that code was given before the whole was there. `index` counts from 0 within the
+    attempt. Content: text, calls.
+    """
+
+    step_id: str
+    index: int
+    attempt: int = 1
 
 
 @event("inference.completed")
 class InferenceCompleted(Facts, frozen=True):
-    """An attempt was answered. Content: message (a part list of one), raw usage, response id."""
+    """An attempt was answered. Content: message (a part list of one), usage as the provider wrote it, response_id,
+    model as the provider named it; recorded at the transport, the response itself.
+    """
 
     step_id: str
     finish: Finish
@@ -46,18 +68,22 @@ class InferenceCompleted(Facts, frozen=True):
 
 @event("inference.failed")
 class InferenceFailed(Facts, frozen=True):
-    """An attempt ended without an answer that counts. What it used is kept. Content: message so far, error."""
+    """An attempt ended without an answer that counts. What it used is kept. Content: message so far, error.
+
+    `retrying`: another attempt follows, so the step goes on.
+    """
 
     step_id: str
     error_code: Literal["aborted", "provider_error", "timeout", "connection", "incomplete", "other"]
     attempt: int = 1
     usage: Usage | None = None
     duration_us: int | None = None
+    retrying: bool = False
 
 
 @event("inference.lost")
 class InferenceLost(Facts, frozen=True):
-    """The process that asked died before an answer was recorded."""
+    """The process that asked died before an answer was recorded. Another attempt may follow."""
 
     step_id: str
     attempt: int = 1

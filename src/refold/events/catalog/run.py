@@ -12,7 +12,12 @@ CaptureMode = Literal["full", "metadata_only"]
 
 @event("run.created")
 class RunCreated(Facts, frozen=True):
-    """The first event of every run stream. Content: input, key, and what the source said of itself."""
+    """The first event of every run stream. Content: input, key, and what the source said of itself.
+
+    `rules` is the version of the rules by which sites are made; `seed` (hex) is where the run's randomness comes from;
+    `deadline_us` is when it expires; `site_path` is where in its parent's code a child was asked for, from the root
+    down.
+    """
 
     workflow: Name
     effect_domain: str
@@ -35,6 +40,10 @@ class RunCreated(Facts, frozen=True):
     request_id: str | None = None
     capture: CaptureMode = "full"
     engine: str | None = None
+    rules: int = 1
+    seed: str | None = None
+    deadline_us: int | None = None
+    site_path: str = ""
 
 
 @event("run.started")
@@ -52,6 +61,26 @@ class RunPaused(Facts, frozen=True):
 @event("run.resumed")
 class RunResumed(Facts, frozen=True):
     """The run goes on after a pause."""
+
+
+@event("run.checkpointed")
+class RunCheckpointed(Facts, frozen=True):
+    """A new segment begins: the workflow's function starts again from input and state. Content: state.
+
+    `unconsumed` are the seqs of signals that came and that nobody waited for yet; they pass into the new segment.
+    """
+
+    segment: int
+    unconsumed: tuple[int, ...] = ()
+
+
+@event("run.stop_requested")
+class RunStopRequested(Facts, frozen=True):
+    """The code was told to stop, as `asyncio` cancels a task: the run ends when what is under way has settled. Content:
+    basis.
+    """
+
+    why: Literal["canceled", "expired"]
 
 
 @event("run.succeeded")

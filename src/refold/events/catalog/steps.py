@@ -52,6 +52,43 @@ class SignalReceived(Facts, frozen=True):
     signal: Name
 
 
+@event("timer.fired")
+class TimerFired(Facts, frozen=True):
+    """A sleep, timeout or other timer of the run's code went off, `delay_us` after the delivery in which it was set."""
+
+    delay_us: int
+
+
+@event("child.started")
+class ChildStarted(Facts, frozen=True):
+    """A child run is wanted, and is created under this id when this event is durable. Content: input."""
+
+    step_id: str
+    child_run_id: str
+    workflow: Name
+    attached: bool = True
+
+
+@event("child.ended")
+class ChildEnded(Facts, frozen=True):
+    """A child run ended. Content: output, or error."""
+
+    step_id: str
+    child_run_id: str
+    status: Literal["succeeded", "failed", "canceled", "expired", "detached"]
+    error_code: str | None = None
+
+
+@event("operation.refused")
+class OperationRefused(Facts, frozen=True):
+    """An operation was refused before it began. Content: error."""
+
+    step_id: str
+    operation: Literal["step", "tool", "infer", "child"]
+    name: Name
+    error_code: str
+
+
 @event("context.compressed")
 class ContextCompressed(Facts, frozen=True):
     """The conversation so far was replaced by a summary. Content: summary."""

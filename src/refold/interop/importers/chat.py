@@ -32,6 +32,7 @@ from refold.events.catalog import SourceRecord
 from refold.events.catalog.governance import FeedbackAdded
 from refold.events.catalog.run import RunSucceeded
 from refold.events.identity import Stream, keyed_digest
+from refold.gateway.usage import openai_usage
 from refold.interop.importers import amounts
 from refold.interop.importers.reading import Malformed, parse, parse_exact, unrecordable
 from refold.interop.importers.recorder import UNKNOWN, Source
@@ -272,7 +273,7 @@ def _answer(message: dict[str, Any], model: str) -> Answer:
     asked = message.get("tool_calls")
     calls = [_call(each) for each in asked if isinstance(each, dict)] if isinstance(asked, list) else []
     usage = message.get("usage")
-    counted = amounts.openai_usage(usage) if isinstance(usage, dict) else None
+    counted = openai_usage(usage) if isinstance(usage, dict) else None
     own = message.get("model")
     text = message_text(message)
     return Answer(

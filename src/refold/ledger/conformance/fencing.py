@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from refold.ledger.conformance.place import (
     SCOPE,
     ConformanceFailed,
@@ -16,6 +18,7 @@ from refold.ledger.conformance.place import (
     verified,
 )
 from refold.ledger.errors import Fenced, StreamOwned
+from refold.ledger.writer import StreamWriter
 
 
 async def check_a_frozen_owner_is_replaced_and_writes_nothing_after(place: Place) -> None:
@@ -45,6 +48,19 @@ async def check_a_frozen_owner_is_replaced_and_writes_nothing_after(place: Place
         taker.append(step(second, "on"))
         await taker.close()
         same(outputs(await verified(second.scope(SCOPE), frozen.stream)), [0, "taken", "on"], "outputs")
+
+
+async def check_of_two_who_open_a_stream_at_once_one_has_it(place: Place) -> None:
+    async with opened(place) as ledger:
+        scope = ledger.scope(SCOPE)
+        await (first := await new_run(scope, steps=1)).close()
+        both = await asyncio.gather(*(scope.writer(first.stream) for _ in range(2)), return_exceptions=True)
+        writers = [each for each in both if isinstance(each, StreamWriter)]
+        require(len(writers) == 1, f"{len(writers)} writers were opened at once")
+        require(any(isinstance(each, StreamOwned) for each in both), "the other was not told that it is owned")
+        writers[0].append(step(ledger, "mine"))
+        await writers[0].close()
+        await (await scope.writer(first.stream)).close()
 
 
 async def check_a_takeover_alone_fences_even_if_the_taker_writes_nothing(place: Place) -> None:

@@ -230,6 +230,15 @@ class SqliteReader:
             )
         return [InboxItem(*row) for row in rows]
 
+    async def posted(self) -> list[Stream]:
+        with translated(self._pool.path):
+            rows = query(
+                self.connection,
+                "SELECT DISTINCT stream FROM inbox WHERE tenant_id = ? AND workspace_id = ? AND delivered_seq IS NULL",
+                self.scope,
+            )
+        return [Stream.parse(name) for (name,) in rows]
+
 
 class ReaderPool:
     """Idle read connections of one process."""

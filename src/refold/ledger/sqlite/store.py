@@ -184,6 +184,14 @@ class SqliteStore:
 
         await self.access.write(let_go)
 
+    async def owned_elsewhere(self, scope: Scope, stream: Stream) -> bool:
+        with self.access.reading() as connection:
+            row = heads.find(connection, scope, stream)
+            if row is None or row.owner is None:
+                return False
+            me = self.access.incarnation
+            return row.owner != me.number and me.is_dead(connection, row.owner) is None
+
     async def renew(self) -> None:
         """Renews this process's lease where it is due."""
         if self.access.incarnation.number is not None:
@@ -241,7 +249,8 @@ class SqliteStore:
 
     async def changed(self) -> None:
         try:
-            await asyncio.wait_for(self._news.wait(), POLL)
+            async with asyncio.timeout(POLL):
+                await self._news.wait()
         except TimeoutError:
             return  # Other processes do not tell; whoever waits looks for himself.
 

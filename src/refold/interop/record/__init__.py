@@ -1,0 +1,1 @@
+"""Recording of agents that nobody rewrites, at the transport of their HTTP clients, and replay of what was recorded."""

@@ -1,0 +1,152 @@
+"""Who performs which kind of operation in a live run: steps, environment, timers, signals, checkpoints."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from refold.errors import RefoldError
+from refold.events.catalog.run import RunCheckpointed
+from refold.events.catalog.steps import StepCompleted, StepFailed, TimerFired
+from refold.events.content import Encoded
+from refold.events.values import NotRecordable
+from refold.ledger.drafts import Draft
+from refold.runtime.errors import NotQuiet
+from refold.runtime.failures import message_of
+from refold.runtime.nesting import inside_step
+from refold.runtime.operations import Operation
+
+if TYPE_CHECKING:
+    from refold.runtime.live import Live
+
+
+class Performer(Protocol):
+    """Performs operations of some kinds."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+
+    def begin(self, operation: Operation, live: Live) -> None:
+        """Starts it; its outcome arrives at `live`."""
+        ...
+
+    def cancelled(self, operation: Operation, live: Live) -> None:
+        """The code does not want it any more; one that drains has still to bring its outcome."""
+        ...
+
+
+class _Forgotten:
+    """What costs nothing to give up."""
+
+    def cancelled(self, operation: Operation, live: Live) -> None:
+        if operation.work is not None:
+            operation.work.cancel()
+
+
+class Steps(_Forgotten):
+    """`run.step`: a `def` runs when its turn to be delivered has come, an `async def` beside the run's code."""
+
+    kinds = ("step",)
+
+    def begin(self, operation: Operation, live: Live) -> None:
+        ask: Any = operation.ask
+        if inspect.iscoroutinefunction(ask.function):
+            operation.work = live.spawn(self._await(operation, live))
+        else:
+            live.later(operation, lambda: [_run(operation, live)])
+
+    async def _await(self, operation: Operation, live: Live) -> None:
+        ask: Any = operation.ask
+        started = live.monotonic()
+        value, error = None, None
+        with inside_step(ask.name):
+            try:
+                value = await ask.function(*ask.args, **ask.options)
+            except Exception as raised:  # noqa: BLE001 - the step's outcome
+                error = raised
+        live.arrive(operation, [_step_draft(operation, live, value, error, started)])
+
+
+def _run(operation: Operation, live: Live) -> Draft:
+    ask: Any = operation.ask
+    started = live.monotonic()
+    value, error = None, None
+    try:
+        value = contextvars.Context().run(_call, ask)
+    except Exception as raised:  # noqa: BLE001 - the step's outcome
+        error = raised
+    return _step_draft(operation, live, value, error, started)
+
+
+def _call(ask: Any) -> Any:
+    with inside_step(ask.name):
+        return ask.function(*ask.args, **ask.options)
+
+
+def _step_draft(operation: Operation, live: Live, value: Any, error: Exception | None, started: int) -> Draft:
+    ask: Any = operation.ask
+    duration = (live.monotonic() - started) // 1000
+    if error is None:
+        try:
+            output = Encoded(ask.codec.encode(value, ask.hints.result))
+        except NotRecordable as unrecordable:
+            error = unrecordable
+        else:
+            facts = StepCompleted(live.id("st"), ask.name, duration_us=duration)
+            content = {"input": ask.input, "output": output}
+            return Draft(facts, content, input=ask.input, output=output, site=operation.site)
+    code = error.code if isinstance(error, RefoldError) else "exception"
+    failed = StepFailed(live.id("st"), ask.name, code, duration_us=duration)
+    content = {"input": ask.input, "error": live.error(error)}
+    return Draft(failed, content, input=ask.input, error=message_of(error), site=operation.site)
+
+
+class Environment(_Forgotten):
+    """`run.env`."""
+
+    kinds = ("env",)
+
+    def begin(self, operation: Operation, live: Live) -> None:
+        ask: Any = operation.ask
+        value = os.environ.get(ask.variable)
+        facts = StepCompleted(live.id("st"), ask.name, "io")
+        live.arrive(operation, [Draft(facts, {"output": value}, output=value, site=operation.site)])
+
+
+class Timers(_Forgotten):
+    """Sleeps and timeouts, in the recorded clock: a resumed run waits for what is left."""
+
+    kinds = ("timer",)
+
+    def begin(self, operation: Operation, live: Live) -> None:
+        ask: Any = operation.ask
+        left = max(0, ask.due_us - live.now())
+        draft = Draft(TimerFired(ask.delay_us), site=operation.site)
+        operation.work = live.call_later(left / 1_000_000, lambda: live.arrive(operation, [draft]))
+
+
+class Signals(_Forgotten):
+    """Signals come by themselves."""
+
+    kinds = ("signal",)
+
+    def begin(self, operation: Operation, live: Live) -> None:
+        return
+
+
+class Checkpoints(_Forgotten):
+    """`run.checkpoint`: only when nothing else is under way."""
+
+    kinds = ("checkpoint",)
+
+    def begin(self, operation: Operation, live: Live) -> None:
+        executor = live.executor
+        others = [each.site for each in executor.asked.values() if each is not operation]
+        if others:
+            live.refuse(operation, NotQuiet(f"A checkpoint was asked for while {', '.join(others)} is under way."))
+            return
+        ask: Any = operation.ask
+        facts = RunCheckpointed(executor.segment + 1, executor.signals.seqs())
+        live.arrive(operation, [Draft(facts, {"state": ask.state}, output=ask.state, site=operation.site)])

@@ -1,0 +1,261 @@
+"""A run in this process: its stream is opened, its code brought to where the record ends, and then it lives.
+
+Killed anywhere, the next process does the same again: what was recorded is delivered, what was not is asked anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from refold.errors import RefoldError
+from refold.events.catalog.run import RunStarted, RunStopRequested
+from refold.events.catalog.steps import SignalReceived
+from refold.events.content import Encoded
+from refold.events.envelope import Event
+from refold.events.identity import Stream
+from refold.ledger.drafts import Draft
+from refold.ledger.errors import Fenced, IntentMoved, KeyConflict, StreamClosed, StreamOwned
+from refold.ledger.port import InboxItem
+from refold.ledger.writer import StreamWriter
+from refold.runtime.beginning import Beginning, read_beginning
+from refold.runtime.budget import Spent, spent_so_far
+from refold.runtime.calls import Calls
+from refold.runtime.children import Children
+from refold.runtime.comparison import Comparison
+from refold.runtime.divergence import Divergence
+from refold.runtime.ending import Ending
+from refold.runtime.executor import Executor
+from refold.runtime.explaining import explained
+from refold.runtime.inference import Inferences
+from refold.runtime.live import Live
+from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
+from refold.runtime.posting import Kind, payload_of, post
+from refold.runtime.record import Record
+from refold.runtime.run import Run
+
+if TYPE_CHECKING:
+    from refold.runtime.opened import Refold
+
+KINDS = frozenset(get_args(Kind))
+
+_log = logging.getLogger("refold.runtime")
+
+
+class Running:
+    """One run that this process has, or tries to have."""
+
+    def __init__(
+        self, opened: Refold, run_id: str, writer: StreamWriter | None = None, *, resume: bool = False
+    ) -> None:
+        self.run_id = run_id
+        self.stream = Stream.run(run_id)
+        self.error: RefoldError | None = None
+        """Why this process cannot go on with the run; the run itself is as its record says."""
+        self.live: Live | None = None
+        self.moved = asyncio.Event()
+        self._opened = opened
+        self._writer = writer
+        self._resume = resume
+        """Whether somebody asked for it: a run that was paused on request waits for that."""
+        self._begun = asyncio.Event()
+        self._waiting: list[InboxItem] = []
+        self._seen: set[str] = set()
+        self.task = asyncio.get_running_loop().create_task(self._stay())
+
+    @property
+    def over(self) -> bool:
+        """Whether this process is done with the run."""
+        return self.task.done()
+
+    async def _stay(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._execute()
+                    return
+                except (KeyConflict, IntentMoved) as error:
+                    # Another run has the effect; what this one had in memory is gone, and its record says where to go
+                    # on.
+                    _log.info("run %s begins again from its record: %s", self.run_id, error.code)
+        except (StreamOwned, StreamClosed, Fenced) as error:
+            _log.info("run %s is not this process's: %s", self.run_id, error.code)
+            self.error = error
+            if self._resume and isinstance(error, StreamOwned):
+                await self._ask_owner()
+        except RefoldError as error:
+            _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
+            self.error = error
+        finally:
+            if self._writer is not None:
+                await self._let_go(self._writer)
+            self.moved.set()
+            self._begun.set()
+            self._opened.forget(self)
+
+    async def _ask_owner(self) -> None:
+        """The process that has the run is told that somebody wants it to go on."""
+        try:
+            await post(self._opened.scope, self.run_id, "resume", {})
+        except RefoldError as error:
+            _log.info("run %s was not resumed: %s", self.run_id, error.code)
+
+    async def _let_go(self, writer: StreamWriter) -> None:
+        try:
+            await writer.close()
+        except RefoldError as error:
+            _log.info("run %s was not released: %s", self.run_id, error.code)
+
+    async def _execute(self) -> None:
+        opened = self._opened
+        self.live = None
+        self._seen.clear()
+        self._waiting.clear()
+        if self._writer is None or not self._writer.alive:
+            self._writer = await opened.scope.writer(self.stream)
+        writer = self._writer
+        if writer.closed:
+            return
+        async with opened.scope.reader() as reader:
+            begin = await read_beginning(reader, self.run_id, writer.state.open.checkpoint)
+            started_us = opened.ledger.clock.now() if begin.started is None else begin.started.recorded_at
+            spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
+            for item in await reader.inbox(self.stream):
+                self.hand(item)
+        workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
+        codec = opened.app.codec
+        clock, ids = opened.ledger.clock, opened.ledger.ids
+        ending = Ending(codec, workflow.result_hint, clock, ids)
+        ending.stopping = begin.stopping
+        calls = Calls(opened, writer, begin.created)
+        live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
+        live.paused = begin.paused
+        live.moved = self.moved
+        record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
+        executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
+        live.executor = executor
+        self.live = live
+        if begin.started is None:
+            begin = begin._replace(started=writer.append(Draft(RunStarted())))
+        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
+            live.unpause()
+        for event, fields in begin.unconsumed:
+            executor.signals.put(event, fields)
+        try:
+            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            self._begun.set()
+            for item in self._waiting:
+                self._deliver(item, live)
+            self._waiting.clear()
+            if begin.created.deadline_us is not None:
+                self._expire_at(begin.created.deadline_us, live)
+            await executor.wait()
+            if live.divergences:
+                reports = [await explained(opened.scope, self.run_id, each) for each in live.divergences]
+                await live.pause("diverged", {"divergences": [_plain(each) for each in reports]})
+                await writer.close()
+        finally:
+            executor.stop()
+            await live.end()
+
+    def _performers(self, writer: StreamWriter, begin: Beginning, spent: Spent, calls: Calls) -> list[Performer]:
+        opened = self._opened
+        return [
+            Steps(),
+            Environment(),
+            Timers(),
+            Signals(),
+            Checkpoints(),
+            calls,
+            Inferences(opened, writer, spent),
+            Children(opened, self.run_id, begin.created),
+        ]
+
+    def _main(self, begin: Beginning, live: Live) -> Any:
+        app = self._opened.app
+        codec = app.codec
+        workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
+
+        def main(segment: int, state: Any) -> Coroutine[Any, Any, Any]:
+            run = Run(app, live.executor, begin.identity(self._opened.scope.secret), codec, state)
+            return run.begin(workflow, codec.decode(begin.input, workflow.input_hint))
+
+        return main
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the run has not ended, and this process, which had it, is done with it all the same."""
+        if not self.over or isinstance(self.error, StreamOwned | StreamClosed):
+            return False
+        return self._writer is None or not self._writer.closed
+
+    def stands(self, reason: str) -> bool:
+        """Whether a pause that the record holds is still true, as far as this process knows."""
+        if self.over:
+            return True
+        return self.live is not None and self.live.paused == reason and self.live.stands()
+
+    # From outside.
+
+    def hand(self, item: InboxItem) -> None:
+        """Takes one item that somebody posted to the run, once."""
+        if item.key in self._seen:
+            return
+        self._seen.add(item.key)
+        if self.live is None:
+            self._waiting.append(item)
+        else:
+            self._deliver(item, self.live)
+
+    def _deliver(self, item: InboxItem, live: Live) -> None:
+        if item.kind not in KINDS:
+            return  # The gateway's own, a resolution: it looks for those itself.
+        payload = payload_of(item)
+        if item.kind == "signal":
+            facts = SignalReceived(live.id("st"), payload["name"])
+            value = Encoded(payload["value"])
+            live.post(Draft(facts, {"value": value}, input=value, actor=item.actor), item.key)
+        elif item.kind == "cancel":
+            self._stop(live, "canceled", payload["basis"], item)
+        elif item.kind == "pause":
+            live.spawn(live.pause("requested", {"basis": payload["basis"]}, item.key))
+        else:
+            live.unpause(item.key)
+
+    def _stop(self, live: Live, why: Any, basis: str, item: InboxItem | None) -> None:
+        if live.stopping(why):
+            draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
+            live.post(draft, None if item is None else item.key)
+            if live.paused == "requested":
+                live.unpause()  # What is held must settle before the run can end.
+
+    def _expire_at(self, deadline_us: int, live: Live) -> None:
+        left = max(0, deadline_us - live.now())
+        live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+
+    async def gone_on(self) -> None:
+        """Returns when the record says that the run goes on, or this process cannot go on with it."""
+        await self._begun.wait()
+        if self._writer is not None and self._writer.alive and not self.over:
+            with suppress(RefoldError):  # Whoever asks for the result is told.
+                await self._writer.barrier()
+
+    async def close(self) -> None:
+        """Lets the run go: the next process that opens it goes on from its record."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def _no_end(event: Event, fields: Any, executor: Executor) -> None:
+    raise AssertionError("an open run's record has no end")
+
+
+def _plain(divergence: Divergence) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(divergence)
+    return plain

@@ -186,7 +186,7 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
     found: dict[str, list[Trace]] = {}
     mine: WeakKeyDictionary[Executor, Trace] = WeakKeyDictionary()
 
-    def after_segment(self: Executor, segment: int, state: Any, started_us: int) -> None:
+    def after_segment(self: Executor, segment: int, *_: Any) -> None:
         if self not in mine:
             mine[self] = []
             found.setdefault(self._record.stream.run_id, []).append(mine[self])

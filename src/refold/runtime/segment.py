@@ -10,7 +10,6 @@ from typing import Any
 
 from refold.runtime.loop import RunLoop, RunTask
 
-
 _TRIES = 100
 """How often code that goes on waiting in its `finally` is told to end."""
 

@@ -176,7 +176,6 @@ class Refold:
             await self._deliver(run_id)
         else:
             running = self._runs[run_id] = Running(self, run_id, resume=True)
-        if running is not None:
             await running.gone_on()
         return RunHandle(self, run_id)
 

@@ -160,7 +160,6 @@ class World:
             late = self._random.choice((0, 0, 0, 5000, 500_000))
             self._host.us = max(self._host.us, due - START_US + late) + 1
 
-
     async def _decide(self, live: Live, call: str) -> None:
         await live.writer.barrier()
         decision = self._random.choice([Happened(len(_parked)), Resend(), Abandon()])

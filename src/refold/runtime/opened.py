@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -92,6 +93,8 @@ class Refold:
         self._runs: dict[str, Running] = {}
         self._pump: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+        self.rested: Callable[[], None] = lambda: None
+        """Called whenever the code of a run here has been told everything and waits: for who moves time in tests."""
 
     async def begin(self, recover: bool) -> None:
         """Starts to look after what is there."""
@@ -280,6 +283,10 @@ class Refold:
     def _has(self, run_id: str) -> bool:
         running = self._runs.get(run_id)
         return running is not None and not running.over
+
+    def all_running(self) -> list[Running]:
+        """The runs that this process has."""
+        return [each for each in self._runs.values() if not each.over]
 
     def forget(self, running: Running) -> None:
         """The run is over here; why is kept for whoever asks for its result."""

@@ -123,8 +123,13 @@ class Timers(_Forgotten):
     def begin(self, operation: Operation, live: Live) -> None:
         ask: Any = operation.ask
         left = max(0, ask.due_us - live.now())
-        draft = Draft(TimerFired(ask.delay_us), site=operation.site)
-        operation.work = live.call_later(left / 1_000_000, lambda: live.arrive(operation, [draft]))
+        operation.work = live.call_later(left / 1_000_000, lambda: self.fire(operation, live))
+
+    @staticmethod
+    def fire(operation: Operation, live: Live) -> None:
+        """The timer's time has come, by the clock or by whoever moves the clock."""
+        ask: Any = operation.ask
+        live.arrive(operation, [Draft(TimerFired(ask.delay_us), site=operation.site)])
 
 
 class Signals(_Forgotten):

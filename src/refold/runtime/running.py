@@ -137,6 +137,7 @@ class Running:
         live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
         live.paused = begin.paused
         live.moved = self.moved
+        live.rested = opened.rested
         record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
         executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
         live.executor = executor

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refold import App, DidNotHappen, Happened, InferenceSkipping, Run
+from refold import App, DidNotHappen, Happened, InferenceSkipping, Run, Scripted
 from refold.clock import SystemClock
 from tests.runtime.paying import doubts_of, events_of, wait_for
 
@@ -189,4 +190,40 @@ async def test_a_doubt_that_was_left_before_a_checkpoint_keeps_nothing_from_goin
             await rf.resolve(call, Happened("r"), basis="b", by="ada")
         await rf.signal(run.id, "go", "on")
         assert await run.result() == "bored"
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+class Stuck(Scripted):
+    """A model that does not let go of a request."""
+
+    async def complete(self, request: Any, *, timeout: float) -> Any:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            if self.asked:
+                raise asyncio.CancelledError
+            self.asked.append(request)
+
+
+async def test_case_11_an_inference_that_was_given_up_and_lost_with_its_process_has_its_end_and_its_cost(
+    tmp_path: Path,
+) -> None:
+    app = App("t", models={"main": Stuck([])})
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        said = run.infer("main", messages=[{"role": "user", "content": "hello"}])
+        won = await run.race(said=said, bored=run.sleep(0.01))
+        await run.signal("go", str)
+        return won.name
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        await wait_for(rf, run, "timer.fired")
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.get(run.id)
+        await rf.signal(run.id, "go", "on")
+        assert await run.result() == "bored"
+        ended = [event.type for event in await events_of(rf, run, "") if event.type[:4] in ("infe", "cost")]
+        assert ended == ["inference.requested", "inference.lost", "cost.recorded"]
         assert (await rf.replay(run.id, InferenceSkipping())).equal

@@ -115,6 +115,8 @@ class World:
         executor = live.executor
         if not executor.asked and not _parked and live.paused is None:
             return False  # It goes on by itself, or ends.
+        if not executor.asked and not executor.main.done():
+            return False  # A segment that has just begun: its code has not asked for anything yet.
         return all(self._ours(each) for each in executor.asked.values())
 
     def _ours(self, operation: Operation) -> bool:

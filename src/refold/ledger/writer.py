@@ -196,7 +196,7 @@ class StreamWriter:
             self._state.forget_after(before)
             raise
         if touches:
-            intent = self._intents.apply(event, self._state.stream_name, self._state.run_id)
+            intent = self._intents.bring(event, self._state.run_id)
             self._touched.setdefault(intent.intent_id, (intent.revision - 1, intent))
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)

@@ -301,6 +301,18 @@ async def test_a_run_paused_on_request_is_canceled_and_what_was_held_is_not_sent
         assert (ended.value.facts["status"], sent) == ("canceled", [])
 
 
+async def test_resuming_a_run_that_another_has_makes_that_one_go_on(tmp_path: Path) -> None:
+    place, app = str(tmp_path / "l.db"), waiting_app()
+    async with app.open(place) as owner, app.open(place, recover=False) as other:
+        run = await owner.start("work")
+        await owner.pause(run.id)
+        await until(owner, run.id, "run.paused")
+        resumed = await other.resume(run.id)
+        await other.signal(run.id, "go", "now")
+        assert await resumed.result() == ["now", 8]
+        assert await owner.scope.posted() == []
+
+
 async def test_what_was_posted_while_nobody_had_the_run_comes_before_anything_is_begun(tmp_path: Path) -> None:
     place, app, sent = str(tmp_path / "l.db"), App("t"), []
 

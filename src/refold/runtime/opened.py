@@ -181,9 +181,8 @@ class Refold:
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:
-            running = self._runs[run_id] = Running(self, run_id, resume=True)
-        if running is not None:
-            await running.gone_on()
+            self._runs[run_id] = Running(self, run_id, resume=True)
+        await self._runs[run_id].gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:

@@ -21,6 +21,8 @@ Tree = Callable[..., Awaitable[Any]]
 
 TREES: dict[str, Tree] = {}
 
+_variable: ContextVar[tuple[int, ...] | list[int]] = ContextVar("variable", default=())
+
 
 def tree(name: str) -> Callable[[Tree], Tree]:
     def add(function: Tree) -> Tree:
@@ -294,8 +296,11 @@ async def _abandoned(program: Program, ms: int, *nodes: Node) -> Any:
             say("generator closed late")
             say("and said so", await program.tried(["def step", ms]))
 
+    first = None
     async for each in values():
-        return each
+        first = each
+        break
+    return first
 
 
 @tree("contextvars")
@@ -309,9 +314,6 @@ async def _context(program: Program, ms: int, *nodes: Node) -> Any:
     found = await asyncio.gather(*[inner(*each) for each in enumerate(nodes)])
     _variable.reset(token)
     return [found, _variable.get()]
-
-
-_variable: ContextVar[tuple[int, ...] | list[int]] = ContextVar("variable", default=())
 
 
 @tree("run.scope")

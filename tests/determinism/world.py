@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-from pytest import MonkeyPatch
+import pytest
 
 from refold import Abandon, Happened, Resend
 from refold.events.envelope import Event
@@ -186,7 +186,7 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
     found: dict[str, list[Trace]] = {}
     mine: WeakKeyDictionary[Executor, Trace] = WeakKeyDictionary()
 
-    def after_segment(self: Executor, segment: int, state: Any, started_us: int) -> None:
+    def after_segment(self: Executor, segment: int, *_: Any) -> None:
         if self not in mine:
             mine[self] = []
             found.setdefault(self._record.stream.run_id, []).append(mine[self])
@@ -199,7 +199,7 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
     def told(self: Executor, event: Event) -> None:
         mine[self].append(["is told", event.seq, event.type, event.site])
 
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
 
         def wrap(name: str, wrapper: Any) -> None:
             original = getattr(Executor, name)
@@ -209,8 +209,8 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, *given)
             after_segment(self, *given)
 
-        def asks(original: Any, self: Executor, each: Any, depth: int = 2) -> Any:
-            operation = original(self, each, depth + 2)
+        def asks(original: Any, self: Executor, *given: Any) -> Any:
+            operation = original(self, *given)
             ask(self, operation)
             return operation
 
@@ -237,9 +237,3 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
 def as_bytes(trace: Trace) -> bytes:
     """A trace, to be compared byte by byte."""
     return msgspec.json.encode(trace)
-
-
-def last_segment(trace: Trace) -> Trace:
-    """A trace from its last checkpoint on."""
-    begins = max(at for at, each in enumerate(trace) if each[0] == "segment")
-    return trace[begins:]

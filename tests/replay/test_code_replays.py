@@ -29,9 +29,8 @@ from refold.runtime.loop import RunLoop
 from refold.runtime.opened import Refold
 from refold.runtime.running import Running
 from refold.runtime.source import Source
-from tests.replay.code_runs import app, called, make, replay_all
-
-Made = tuple[Path, dict[str, str]]
+from tests.replay.code_runs import app, called, replay_all
+from tests.replay.conftest import Made
 
 ENDS: dict[str, tuple[str, Any]] = {
     "streaming": ("succeeded", ["three", "three"]),
@@ -45,15 +44,6 @@ ENDS: dict[str, tuple[str, Any]] = {
     "in doubt": ("running", ["tool"]),
     "waiting": ("running", ["signal"]),
 }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("states")
-    runs = asyncio.run(make(str(folder / "l.db")))
-    (folder / "runs").write_bytes(msgspec.json.encode(runs))
-    called.clear()
-    return folder, runs
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +143,8 @@ def reachable(root: object) -> list[object]:
 
 def test_a_replay_holds_nothing_that_performs(made: Made, tmp_path: Path) -> None:
     place = str(shutil.copytree(made[0], tmp_path / "copy") / "l.db")
-    source: Source = Recorded()
-    assert vars(source).keys() == {"divergences", "still"}
+    source: Source = Recorded(lambda: None)
+    assert vars(source).keys() == {"divergences", "still", "_parting"}
 
     async def walk() -> None:
         async with app.open(place, recover=False) as rf:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -29,7 +28,7 @@ from refold.runtime.operations import Ask, Fields, Operation
 from refold.runtime.places import Place, place_of
 from refold.runtime.record import Record
 from refold.runtime.scope import SiteScope
-from refold.runtime.segment import Main, State, discard, never_begun, whole
+from refold.runtime.segment import Main, State, discard, never_begun, outcome_of, whole
 from refold.runtime.signals import Mailbox, SignalAsk
 from refold.runtime.sites import Sites
 from refold.runtime.source import Source
@@ -58,12 +57,9 @@ class Executor:
         """The last event that was delivered or passed over."""
         self.at_frontier = False
         self.stopped = False
-        self.closed = False
-        """The run has its end on record, and takes no more."""
+        self.closed = False  # The run has its end on record.
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
-        self.before_stop: Callable[[], None] | None = None
-        """Called while the code still stands where it is."""
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
         self.main: RunTask
@@ -88,7 +84,7 @@ class Executor:
         await asyncio.shield(self._over)
 
     def arrive(self, arrival: Any) -> None:
-        """Something that the code waits for is there; it is recorded and delivered in its turn."""
+        """What the code waits for is there; it is recorded and delivered in its turn."""
         self._arrived.append(arrival)
         self.schedule()
 
@@ -112,8 +108,6 @@ class Executor:
         if self.stopped:
             return
         self.stopped = True
-        if self.before_stop is not None:
-            self.before_stop()
         if self._reading is not None:
             self._reading.cancel()
         for operation in self.asked.values():
@@ -212,9 +206,7 @@ class Executor:
         return None
 
     def _catch_up(self, until: int) -> bool:
-        """Delivers what the record holds in memory, without a look at the host in between. False: its time is used
-        up.
-        """
+        """Delivers what the record holds in memory, with no look at the host in between. False: its time is over."""
         loop = self.loop
         with loop.entered():
             while loop is self.loop and not self.stopped:
@@ -393,7 +385,4 @@ class Executor:
         """How the workflow's function ended: its value, or what it raised."""
         if self.failure is not None:
             return None, self.failure
-        try:
-            return self.main.result(), None
-        except BaseException as error:  # noqa: BLE001 - CancelledError too is an end
-            return None, error
+        return outcome_of(self.main)

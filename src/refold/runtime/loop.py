@@ -32,9 +32,7 @@ _PATIENCE = 200_000
 _LOOK = 16
 """Passes between two looks at the real clock."""
 _STIR = 1024
-"""Passes after which tasks that only a cancel scope keeps moving count as quiet, while there is something to wait
-for.
-"""
+"""Passes after which tasks that only a cancel scope keeps moving are quiet, if there is something to wait for."""
 
 
 class Timers(Protocol):

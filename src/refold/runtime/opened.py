@@ -31,6 +31,7 @@ from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
 from refold.projections.rows import RunRow
 from refold.runtime.budget import Budget
+from refold.runtime.configuration import config_digest
 from refold.runtime.handle import RunHandle
 from refold.runtime.operations import Fields
 from refold.runtime.posting import pause, post, post_cancel, post_signal
@@ -148,6 +149,8 @@ class Refold:
             run_id,
             run_id,
             workflow_version=workflow.version,
+            subject_id=workflow.name,
+            config_digest=config_digest(self.app, self.scope.secret),
             input_digest=keyed_digest(self.scope.secret, encoded).hex(),
             engine=ENGINE,
             seed=self.ledger.ids.random(16).hex(),
@@ -178,8 +181,8 @@ class Refold:
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:
-            running = self._runs[run_id] = Running(self, run_id, resume=True)
-            await running.gone_on()
+            self._runs[run_id] = Running(self, run_id, resume=True)
+        await self._runs[run_id].gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:

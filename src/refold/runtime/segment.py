@@ -41,6 +41,14 @@ async def never_begun() -> None:
     """Stands in for code whose input or state could not be made again."""
 
 
+def outcome_of(main: RunTask) -> tuple[Any, BaseException | None]:
+    """What a segment's code returned, or what it raised."""
+    try:
+        return main.result(), None
+    except BaseException as error:  # noqa: BLE001 - CancelledError too is an end
+        return None, error
+
+
 def discard(loop: RunLoop) -> None:
     """Forgets the code of a segment where it stands. Its operations have nobody left to be delivered to.
 

@@ -49,6 +49,8 @@ class Executor:
         self._host = asyncio.get_running_loop()
         self.asked: dict[str, Operation] = {}
         """Operations without an outcome, in the order in which they were asked for."""
+        self._left: dict[str, Operation] = {}
+        """What the code gave up while the record was replayed."""
         self._new: list[Operation] = []
         self._arrived: deque[Any] = deque()
         self._progressed: deque[tuple[Event, Fields]] = deque()
@@ -162,6 +164,8 @@ class Executor:
             self._sites.settle(operation.site)
         if operation.begun and self.at_frontier:
             self.source.cancelled(operation)
+        elif operation.begun:
+            self._left[operation.site] = operation
 
     def cut(self, operation: Operation) -> None:
         """The code wants no more of a stream; its end is still to be recorded, and awaited."""
@@ -277,7 +281,7 @@ class Executor:
 
     def _reach_frontier(self) -> None:
         self.at_frontier = True
-        self.source.frontier()
+        self.source.frontier(list(self._left.values()))
         for operation in list(self.asked.values()):
             if not operation.done():
                 self.source.begin(operation)
@@ -297,8 +301,11 @@ class Executor:
         if role is Role.SIGNAL or role is Role.STOP:
             self._deliver(event, fields, role)
             return True
-        operation = self.asked.get(self._sites.of(event))
+        site = self._sites.of(event)
+        operation = self.asked.get(site)
         if operation is None:
+            if site in self._left:
+                self._left[site].recorded.append((event, fields))
             if not self._sites.is_past(event):
                 return self._diverge(self._compare.missing(event, fields, self))
             if role is Role.OUTCOME:

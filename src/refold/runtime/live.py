@@ -108,8 +108,10 @@ class Live:
 
     # What the executor asks for.
 
-    def frontier(self) -> None:
+    def frontier(self, left: Sequence[Operation]) -> None:
         self._calls.take_up(self)
+        for operation in left:
+            self._performers[operation.ask.kind].left(operation, self)
 
     def begin(self, operation: Operation) -> None:
         if self.paused == "requested":

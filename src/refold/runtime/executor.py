@@ -197,11 +197,10 @@ class Executor:
                 raise
 
     def _never_quiet(self, error: NeverQuiet) -> None:
-        if self.at_frontier:
+        following = iter(self._record.take, None)
+        if self.at_frontier or not self._diverge(self._compare.spinning(error, following, self)):
             self.failure = error
             self.source.ended()
-        else:
-            self._diverge(self._compare.spinning(self.seq, error))
 
     def _go(self, until: int) -> None:
         if not self.at_frontier and not self._catch_up(until):

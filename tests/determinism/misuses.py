@@ -289,12 +289,12 @@ async def address(run: Run) -> int:
     return id(changing[-1])
 
 
-@misuse("the order of a set of strings", "drift", "$[0] was", processes=True)
+@misuse("the order of a set of strings", "drift", "$[0][0] was", processes=True)
 async def order_of_strings(run: Run) -> list[str]:
     return list({"ada", "bob", "cleo", "dan", "eve", "fay", "gus", "hal"})
 
 
-@misuse("`hash()` of a text", "drift", "$[0] was", processes=True)
+@misuse("`hash()` of a text", "drift", "$[0].$[1] was", processes=True)
 async def hash_of_text(run: Run) -> int:
     return hash("ada")
 
@@ -304,7 +304,7 @@ async def random_sleep(run: Run) -> None:
     await asyncio.sleep(random.uniform(0.0001, 0.001))
 
 
-@misuse("an operation asked for depending on a clock", "drift", "the record has step.completed")
+@misuse("an operation asked for depending on a clock", "drift", "the record has a step here")
 async def depending(run: Run) -> None:
     changing.append(object())
     await run.step(keep if len(changing) % 2 else str, 1)

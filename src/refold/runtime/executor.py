@@ -60,23 +60,20 @@ class Executor:
         self._arrived: deque[Any] = deque()
         self._progressed: deque[tuple[Event, Fields]] = deque()
         self.signals = Mailbox()
-        self.seq = 0
-        """The last event that was delivered or passed over."""
+        self.seq = 0  # The last event that was delivered or passed over.
         self.at_frontier = False
         self.stopped = False
         self.closed = False  # The run has its end on record.
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
-        self.before_stop: Callable[[], None] | None = None
-        """Called while the code still stands where it is."""
+        self.before_stop: Callable[[], None] | None = None  # Called while the code still stands where it is.
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
         self.main: RunTask
         """The task of the workflow's function."""
         self._begun = False
         self.segment = 0
-        self.failure: BaseException | None = None
-        """What the code was ended with, instead of by itself."""
+        self.failure: BaseException | None = None  # What the code was ended with, instead of by itself.
         self._unfit: Divergence | None = None
 
     # From outside.
@@ -197,10 +194,15 @@ class Executor:
                 raise
 
     def _never_quiet(self, error: NeverQuiet) -> None:
-        following = iter(self._record.take, None)
-        if self.at_frontier or not self._diverge(self._compare.spinning(error, following, self)):
+        if self._record.unread:
+            return self._read()
+        if self._record.exhausted and not self.at_frontier:
+            self.at_frontier = True
+            self.source.frontier()
+        if self.at_frontier or not self._diverge(self._compare.spinning(error, iter(self._record.take, None), self)):
             self.failure = error
             self.source.ended()
+        return None
 
     def _go(self, until: int) -> None:
         if not self.at_frontier and not self._catch_up(until):

@@ -38,6 +38,11 @@ def sample(_template: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return Sample(path, _template.run_id)
 
 
+@pytest.fixture(autouse=True)
+def _no_app_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REFOLD_APP", raising=False)
+
+
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
     """Runs a command line in this process, in an empty folder and without the caller's settings."""

@@ -1,10 +1,12 @@
 """Documentation pages as programs: their fenced blocks, and running them in one folder, from top to bottom.
 
-A `python` block is executed; `await` may stand at its top level, and names live on in the page's later blocks. A
-`text` block right after it is what it prints. In a `console` block a line `$ refold ...` goes through the real command
-line, any other `$` line through a shell; the lines below are what both print. Ids, hashes and times that differ from
-run to run are matched by place: an id may be used in later commands of the page. A line `...` stands for any lines,
-and `[...]` at a line's end for the rest of it. The folder is shown as `/srv/agent`.
+A `python` block is executed; `await` may stand at its top level, and names live on in the page's later blocks. One
+that begins with `# name.py` is that file, and is not executed. A `text` block right after a block is what it prints. In
+a `console` block a line `$ refold ...` goes through the real command line, any other `$` line through a shell; the
+lines below are what both print. In a folder with Python files every command is a process of its own, since a module is
+imported once. Ids, hashes and times that differ from run to run are matched by place: an id may be used in later
+commands of the page. A line `...` stands for any lines, and `[...]` at a line's end for the rest of it. The folder is
+shown as `/srv/agent`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _BLOCK = re.compile(r"^```(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# ([a-z_]+\.(?:py|toml))\n")
 _ID = re.compile(r"\b(?:run|st|tc|int|art|cost|apr|fb)_[0-9A-HJKMNP-TV-Z]{26}\b")
 _VARYING = re.compile(
     r"\b[0-9a-f]{16,}\b"  # hashes and digests
@@ -79,7 +82,10 @@ class PageRun:
         printed: str | None = None
         try:
             for block in blocks(page):
-                if block.language == "python":
+                if block.language in ("python", "toml") and (named := _FILE.match(block.text)) is not None:
+                    Path(named[1]).write_text(block.text, "utf-8")
+                    printed = None
+                elif block.language == "python":
                     printed = self._python(block)
                 elif block.language == "console":
                     self._console(block)
@@ -122,14 +128,17 @@ class PageRun:
         self._read()
         if words == ["echo", "$?"]:
             return f"{self._status}\n"
-        if words[0] == "refold" and not {"|", ">"} & set(words):
+        if words[0] == "refold" and not {"|", ">"} & set(words) and not any(Path.cwd().glob("*.py")):
             self._status = run(words[1:])
             return self._read().replace(str(Path.cwd()), FOLDER)
         python = shlex.quote(sys.executable)
-        shell = re.sub(r"\brefold(?= )", f"{python} -m refold.cli.main", line)
-        done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
-        self._status = done.returncode
-        return done.stdout + done.stderr
+        shell = re.sub(r"\bpython(?= )", python, line)
+        shell = re.sub(r"\brefold(?= )", f"{python} -m refold.cli.main", shell)
+        out, merged = subprocess.PIPE, subprocess.STDOUT
+        done = subprocess.run(["sh", "-c", shell], stdout=out, stderr=merged, text=True, check=False)
+        # Of a process that was killed, a shell says 128 and the signal.
+        self._status = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        return done.stdout.replace(str(Path.cwd()), FOLDER)
 
     def _compare(self, line: int, expected: list[str], actual: list[str]) -> None:
         rest = list(actual)

@@ -18,7 +18,7 @@ WITH_EXAMPLES = [
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in that holds the session of the demo, and no setting of the caller's."""
-    for name in ("REFOLD_LEDGER", "REFOLD_SCOPE", "REFOLD_DEBUG"):
+    for name in ("REFOLD_LEDGER", "REFOLD_SCOPE", "REFOLD_APP", "REFOLD_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,8 +45,10 @@ class Service:
         self.url = f"http://127.0.0.1:{port}"
         self.keys: list[str | None] = []
         self.let_go = asyncio.Event()
+        self.open = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             path = head.split(" ", 2)[1]
@@ -66,6 +69,9 @@ class Service:
             pass
         finally:
             writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            self.open -= 1
 
 
 async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
@@ -81,6 +87,8 @@ async def service() -> AsyncIterator[Service]:
     found.append(Service(server.sockets[0].getsockname()[1]))
     async with server:
         yield found[0]
+        while found[0].open:  # A thread that was left behind may still be talking to it.
+            await asyncio.sleep(0.001)
 
 
 def refused_port() -> int:

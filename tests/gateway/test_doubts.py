@@ -244,6 +244,7 @@ async def test_a_probes_no_does_not_count_while_the_call_is_still_running_here(t
         assert not result.done()
         let_go.set()
         assert await result == "late"
+        assert "tool.resolved" not in await run.types_of_events()
 
 
 async def test_a_probe_that_cannot_tell_is_asked_some_times_and_then_it_is_a_persons_turn(

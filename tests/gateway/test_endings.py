@@ -286,6 +286,18 @@ async def test_after_a_first_request_has_left_no_connection_is_not_nothing_sent(
         assert await in_doubt(run, Tool(act)) == "connection"
 
 
+async def test_a_tool_that_says_not_sent_after_something_has_left_is_not_believed(tmp_path: Path) -> None:
+    async with service() as outside, ledger_at(tmp_path) as scope:
+        run = await start(scope)
+
+        async def act() -> None:
+            async with http.async_client() as client:
+                await client.post(outside.url + "/status/200")
+            raise NotSent("nothing was sent")
+
+        assert await in_doubt(run, Tool(act)) == "connection"
+
+
 async def test_our_transport_hands_the_key_on(tmp_path: Path) -> None:
     async with service() as outside, ledger_at(tmp_path) as scope:
         run = await start(scope)

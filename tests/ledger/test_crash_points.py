@@ -112,7 +112,7 @@ def test_every_place_that_opens_a_transaction_is_in_the_campaign() -> None:
         ("store.py", "move_cursor"),  # cursor
         ("erasing.py", "finish"),  # in a campaign of its own: test_erasure_crashes.py
         ("store.py", "post"),  # post
-        ("committing.py", "_commit"),  # create, append, group, part, artifacts, tool, deliver, end
+        ("committing.py", "_begin"),  # create, append, group, part, artifacts, tool, deliver, end
         ("opening.py", "_make"),  # making a ledger
     }
 

@@ -29,9 +29,8 @@ from refold.runtime.loop import RunLoop
 from refold.runtime.opened import Refold
 from refold.runtime.running import Running
 from refold.runtime.source import Source
-from tests.replay.code_runs import app, called, make, replay_all
-
-Made = tuple[Path, dict[str, str]]
+from tests.replay.code_runs import app, called, replay_all
+from tests.replay.conftest import Made
 
 ENDS: dict[str, tuple[str, Any]] = {
     "streaming": ("succeeded", ["three", "three"]),
@@ -45,15 +44,6 @@ ENDS: dict[str, tuple[str, Any]] = {
     "in doubt": ("running", ["tool"]),
     "waiting": ("running", ["signal"]),
 }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("states")
-    runs = asyncio.run(make(str(folder / "l.db")))
-    (folder / "runs").write_bytes(msgspec.json.encode(runs))
-    called.clear()
-    return folder, runs
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +143,8 @@ def reachable(root: object) -> list[object]:
 
 def test_a_replay_holds_nothing_that_performs(made: Made, tmp_path: Path) -> None:
     place = str(shutil.copytree(made[0], tmp_path / "copy") / "l.db")
-    source: Source = Recorded()
-    assert vars(source).keys() == {"divergences", "still"}
+    source: Source = Recorded(lambda: None)
+    assert vars(source).keys() == {"divergences", "still", "_parting"}
 
     async def walk() -> None:
         async with app.open(place, recover=False) as rf:
@@ -189,3 +179,27 @@ def test_code_that_asks_for_more_than_an_ended_run_did_is_told(made: Made) -> No
     (divergence,) = replayed.divergences
     assert (divergence.kind, divergence.step) == ("extra", "0/double#2")
     assert called == []
+
+
+def test_code_that_spins_where_it_waited_parts_from_its_record_stepped_or_not(made: Made) -> None:
+    other = App("states")
+
+    @other.workflow()
+    async def fails(run: Any) -> None:
+        from tests.replay.code_runs import double
+
+        await run.step(double, 1)
+        while True:
+            await asyncio.sleep(0)
+
+    async def ask() -> None:
+        async with other.open(str(made[0] / "l.db"), recover=False) as rf:
+            run_id = made[1]["failed"]
+            whole = await rf.replay(run_id, Partial(3))
+            async with await replaying(rf.scope, other, run_id) as under_way:
+                assert (await under_way.to(2)).equal
+                stepped = await under_way.to(3)
+            assert stepped == whole
+            assert [each.kind for each in whole.divergences] == ["missing"]
+
+    asyncio.run(ask())

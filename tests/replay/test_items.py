@@ -61,7 +61,7 @@ def test_a_run_with_everything_is_ready_for_replay(tmp_path: Path) -> None:
         }
         kinds = items["replay_ready"]["kinds"]
         assert [kind["number"] for kind in kinds] == list(range(1, 10))
-        assert [kind["number"] for kind in kinds if kind["supported"]] == [1, 2, 5]
+        assert [kind["number"] for kind in kinds if kind["supported"]] == [1, 2, 3, 5, 6, 7]
         assert all(kind["supported"] or kind["why"] for kind in kinds)
 
     with_ledger(tmp_path, work)

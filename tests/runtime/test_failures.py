@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from refold import App, InferenceSkipping, Run, RunEnded, StepFailed
+from refold import App, Happened, InferenceSkipping, Run, RunEnded, RunPaused, StepFailed
+from refold.projections.rows import StepRow, ToolCallRow
 from refold.runtime.errors import NotDeterministic
 
 
@@ -114,3 +115,47 @@ async def test_a_run_ended_by_what_it_may_not_do_names_the_way_out(tmp_path: Pat
         with pytest.raises(RunEnded) as ended:
             await (await rf.start(work)).result()
     assert ended.value.remedy == NotDeterministic.remedy
+
+
+async def test_a_doubt_tells_what_the_attempt_raised(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.tool(effect="unsafe")
+    def pay(amount: int) -> str:
+        return "EUR " + amount  # type: ignore[operator]
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        return await pay(7)  # type: ignore[misc]
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        with pytest.raises(RunPaused) as paused:
+            await run.result()
+        async with rf.scope.reader() as reader:
+            (call,) = await reader.rows(ToolCallRow, {"run_id": run.id})
+            (step,) = await reader.rows(StepRow, {"run_id": run.id})
+        said = 'TypeError: can only concatenate str (not "int") to str'
+        assert (call.status, call.error_code, call.error_message) == ("in_doubt", "exception", said)
+        assert step.error_message == said
+        await rf.resolve(paused.value.facts["doubts"][0], Happened("EUR 7"), basis="the bank's log", by="ada")
+        assert await run.result() == "EUR 7"
+        async with rf.scope.reader() as reader:
+            (call,) = await reader.rows(ToolCallRow, {"run_id": run.id})
+        assert (call.status, call.error_message) == ("succeeded", None)
+
+
+async def test_a_run_that_was_stopped_says_by_what(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        await run.signal("never")
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        stopped, late = await rf.start(work), await rf.start(work, deadline=0.01)
+        await rf.cancel(stopped.id, basis="not needed")
+        with pytest.raises(RunEnded, match="canceled: somebody told it to stop"):
+            await stopped.result()
+        with pytest.raises(RunEnded, match="expired: its deadline passed"):
+            await late.result()

@@ -26,7 +26,7 @@ from refold.gateway.resolutions import Decision
 from refold.gateway.tools import Doubt
 from refold.runtime.opened import Refold
 from refold.runtime.posting import post_cancel, post_signal
-from refold.runtime.waiting import result_or_let_go, waits_of
+from refold.runtime.waiting import only_others_move, result_or_let_go, waits_of
 
 
 def double(number: int) -> int:
@@ -200,6 +200,19 @@ async def test_a_signal_that_was_sent_before_is_delivered_and_nothing_is_let_go(
         assert "run.paused" not in await types_of(rf.ledger, run.id)
 
 
+async def test_a_signal_that_comes_just_before_it_would_be_let_go_is_delivered(tmp_path: Path) -> None:
+    app = waiting_app()
+    async with app.open(str(tmp_path / "l.db"), recover=False) as rf:
+        run = await rf.start("work")
+        running = rf.running(run.id)
+        assert running is not None
+        while not only_others_move(rf, running):
+            await asyncio.sleep(0)
+        await post_signal(rf.scope, run.id, "go", b'"now"')
+        assert await result_or_let_go(rf, run.id) == ["now", 8]
+        assert "run.paused" not in await types_of(rf.ledger, run.id)
+
+
 async def test_a_run_that_a_timer_will_move_is_not_let_go(tmp_path: Path) -> None:
     app = App("t")
 
@@ -299,6 +312,18 @@ async def test_a_run_paused_on_request_is_canceled_and_what_was_held_is_not_sent
         with pytest.raises(RunEnded) as ended:
             await run.result()
         assert (ended.value.facts["status"], sent) == ("canceled", [])
+
+
+async def test_resuming_a_run_that_another_has_makes_that_one_go_on(tmp_path: Path) -> None:
+    place, app = str(tmp_path / "l.db"), waiting_app()
+    async with app.open(place) as owner, app.open(place, recover=False) as other:
+        run = await owner.start("work")
+        await owner.pause(run.id)
+        await until(owner, run.id, "run.paused")
+        resumed = await other.resume(run.id)
+        await other.signal(run.id, "go", "now")
+        assert await resumed.result() == ["now", 8]
+        assert await owner.scope.posted() == []
 
 
 async def test_what_was_posted_while_nobody_had_the_run_comes_before_anything_is_begun(tmp_path: Path) -> None:

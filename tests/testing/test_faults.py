@@ -305,6 +305,12 @@ def test_a_kind_of_point_that_is_never_reached_fails_the_campaign(tmp_path: Path
         )
 
 
+def test_a_sample_of_the_points_is_spread_over_all_of_them(tmp_path: Path) -> None:
+    every_point = crash.points(transfers, under=tmp_path / "all", at="vfs.sync:wal")
+    report = crash.kill_at_each(transfers, anything, under=tmp_path, at="vfs.sync:wal", every=3)
+    assert report.struck.total() == len(every_point[1::3]) > 1
+
+
 def test_a_run_that_hangs_is_ended_and_reported_with_its_stack(tmp_path: Path) -> None:
     with pytest.raises(crash.CrashTestFailed, match="in waits_for_ever"):
         crash.points(waits_for_ever, under=tmp_path, timeout=0.2)

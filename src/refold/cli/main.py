@@ -37,8 +37,8 @@ class _Commands(click.Group):
 def cli(context: click.Context) -> int | None:
     """The ledger and replay engine for AI-agent runtimes.
 
-    Runs may be named by any unique beginning of their id. Settings come from flags, then REFOLD_LEDGER and
-    REFOLD_SCOPE, then the nearest refold.toml. Shell completion: eval "$(_REFOLD_COMPLETE=bash_source refold)".
+    Runs may be named by any unique beginning of their id. Settings come from flags, then REFOLD_LEDGER, REFOLD_SCOPE
+    and REFOLD_APP, then the nearest refold.toml. Shell completion: eval "$(_REFOLD_COMPLETE=bash_source refold)".
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)

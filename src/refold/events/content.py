@@ -8,7 +8,7 @@ is part of them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -120,15 +120,17 @@ class Encoded(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def encode_content(fields: Mapping[str, Any]) -> bytes:
+def encode_content(fields: dict[str, Any]) -> bytes:
     """The payload of a content: its values losslessly, its part lists apart. Raises NotRecordable."""
-    parts = {name: field for name, field in fields.items() if isinstance(field, PartList)}
-    ready = {name: field for name, field in fields.items() if isinstance(field, Encoded)}
-    encoded = values.encode({name: field for name, field in fields.items() if name not in parts and name not in ready})
-    if ready:
-        pieces = [] if encoded == b"{}" else [encoded[1:-1]]
-        pieces += [b"%b:%b" % (msgspec.json.encode(name), field.data) for name, field in ready.items()]
-        encoded = b"{%b}" % b",".join(pieces)
+    kinds = {*map(type, fields.values())}
+    if PartList not in kinds and Encoded not in kinds:
+        return b'{"values":%b}' % values.encode(fields)
+    parts = {name: field for name, field in fields.items() if type(field) is PartList}
+    ready = {name: field for name, field in fields.items() if type(field) is Encoded}
+    others = {name: field for name, field in fields.items() if name not in parts and name not in ready}
+    pieces = [values.encode(others)[1:-1]] if others else []
+    pieces += [b"%b:%b" % (msgspec.json.encode(name), field.data) for name, field in ready.items()]
+    encoded = b"{%b}" % b",".join(pieces)
     if not parts:
         return b'{"values":%b}' % encoded
     return b'{"values":%b,"parts":%b}' % (encoded, msgspec.json.encode(parts))

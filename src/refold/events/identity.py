@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple
 
 from refold.errors import RefoldError
@@ -91,7 +92,7 @@ class Stream(NamedTuple):
         """The run's id; empty for the scope's stream."""
         if self.kind == "scope":
             return ""
-        return f"run_{encode_ulid(int.from_bytes(self.ulid, 'big'))}"
+        return _run_id(self.ulid)
 
     def event_id(self, seq: int) -> str:
         """The identity of one event as a string: `evt_<ulid>_<seq>`; annex and scope events say so."""
@@ -139,6 +140,11 @@ def run_folder(scope: Scope, run_id: str) -> str:
 def storage_key(scope: Scope, run_id: str, artifact_id: str) -> str:
     """Where an artifact's file is, below the ledger's folder of them; unique in a ledger."""
     return f"{run_folder(scope, run_id)}/{artifact_id}"
+
+
+@lru_cache(maxsize=4096)
+def _run_id(ulid: bytes) -> str:
+    return f"run_{encode_ulid(int.from_bytes(ulid, 'big'))}"
 
 
 def _run_ulid(run_id: str) -> bytes:

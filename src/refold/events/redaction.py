@@ -197,6 +197,10 @@ def _anchors(secret: str) -> list[bytes]:
 
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# Numbers with an exponent, or so small that Python writes one: msgspec and the standard library differ in these alone.
+_WRITTEN_OTHERWISE = re.compile(rb"[:,\[]-?(?:[0-9.]+e|0\.0000)")
+_MARGIN = 16
+"""Bytes that tell how a number goes on which begins in the last character of a window."""
 _CUT = "…"
 _CUT_BYTES = len(_CUT.encode())
 
@@ -210,7 +214,22 @@ def summary(value: Any, limit: int = 256) -> str:
     become visible escapes (`\\x1b`, `\\u202e`); a lone surrogate becomes U+FFFD. Reads about `limit`
     characters, however long the value.
     """
-    head = value[: limit + 1] if isinstance(value, str) else _json_head(value, limit)
+    return _safe(value[: limit + 1] if isinstance(value, str) else _json_head(value, limit), limit)
+
+
+def summary_of_json(encoded: bytes, limit: int = 256) -> str | None:
+    """The `summary` of a dict or list, cut from its compact JSON. None where that writes a number otherwise, and for
+    what is neither.
+    """
+    window = encoded[: limit + _MARGIN]
+    if not window.isascii():
+        window = encoded[: 4 * limit + _MARGIN]
+    if not window.startswith((b"{", b"[")) or _WRITTEN_OTHERWISE.search(window):
+        return None
+    return _safe(window.decode("utf-8", "ignore")[: limit + 1], limit)
+
+
+def _safe(head: str, limit: int) -> str:
     if not _UNSAFE.search(head):
         encoded = head.encode()
         if len(encoded) <= limit:
@@ -283,6 +302,7 @@ def _json_head(value: Any, limit: int) -> str:
 
 
 _END = object()
+_dump = json.JSONEncoder(ensure_ascii=False).encode
 _LONGEST_INTEGER_BITS = 4096
 
 
@@ -290,15 +310,15 @@ def _leaf_head(item: Any, limit: int) -> str:
     if isinstance(item, str):
         return _text_head(item, limit)
     if item is None or isinstance(item, bool | float):
-        return json.dumps(item)
+        return _dump(item)
     if isinstance(item, int):
         # Python refuses decimal texts of huge integers, and writing them takes quadratic time.
         bits = item.bit_length()
         return str(int(item)) if bits <= _LONGEST_INTEGER_BITS else f"(integer of {bits} bits)"
     if isinstance(item, Decimal | UUID | date | time):
-        return json.dumps(str(item))
+        return _dump(str(item))
     return f"({type(item).__name__})"
 
 
 def _text_head(text: str, limit: int) -> str:
-    return json.dumps(text[: limit + 1], ensure_ascii=False)
+    return _dump(text[: limit + 1])

@@ -54,14 +54,16 @@ async def resolve(
 
     The same again changes nothing. Raises NoSuchCall, NotInDoubt, TooEarly, AlreadyResolved, NotRecordable.
     """
-    async with scope.reader() as reader:
-        call, row = await find_call(reader, tool_call_id)
-    posted = _posted(tool_call_id, row, resolution, basis, types, hint)
-    posted = msgspec.structs.replace(posted, by=via)
-    if await _is_there(scope, row, posted):
-        return Resolved(call.run_id, row.intent_id, "already")
-    recorded = await _record(scope, call, row, posted, by)
-    return await _post(scope, call, row, posted, by) if recorded is None else recorded
+    while True:
+        async with scope.reader() as reader:
+            call, row = await find_call(reader, tool_call_id)
+        posted = _posted(tool_call_id, row, resolution, basis, types, hint)
+        posted = msgspec.structs.replace(posted, by=via)
+        if await _is_there(scope, row, posted):
+            return Resolved(call.run_id, row.intent_id, "already")
+        resolved = await _record(scope, call, row, posted, by) or await _post(scope, call, row, posted, by)
+        if resolved is not None:
+            return resolved
 
 
 async def taken(scope: ScopedLedger, posted: Resolved) -> None:
@@ -170,8 +172,8 @@ def _append(
     return Resolved(call.run_id, posted.intent_id, "recorded")
 
 
-async def _post(scope: ScopedLedger, call: ToolCallRow, row: IntentRow, posted: Posted, by: str) -> Resolved:
-    """Asks the run's owner to record a resolution; at most one a doubt."""
+async def _post(scope: ScopedLedger, call: ToolCallRow, row: IntentRow, posted: Posted, by: str) -> Resolved | None:
+    """Asks the run's owner to record a resolution; at most one a doubt. None: another has just been recorded."""
     key = post_key(posted)
     if await scope.post(call.run_id, key, KIND, msgspec.json.encode(posted), by):
         if await scope.is_written(Stream.run(call.run_id)):
@@ -180,7 +182,9 @@ async def _post(scope: ScopedLedger, call: ToolCallRow, row: IntentRow, posted: 
         recorded = await _record(scope, call, row, posted, by, key)
         return recorded or Resolved(call.run_id, row.intent_id, "posted")
     first = await _first(scope, call.run_id, key)
-    if first is not None and (first.resolution, bytes(first.result)) != (posted.resolution, bytes(posted.result)):
+    if first is None:
+        return None
+    if (first.resolution, bytes(first.result)) != (posted.resolution, bytes(posted.result)):
         raise _resolved_otherwise(posted, first.resolution)
     return Resolved(call.run_id, row.intent_id, "already")
 

@@ -154,11 +154,12 @@ class CallRecords:
         )
         return Draft(facts, content=error_fields(ending.message), error=ending.message, site=call.site)
 
-    def doubted(self, call: Call, row: IntentRow, why: Why) -> Draft:
+    def doubted(self, call: Call, row: IntentRow, why: Why, said: str | None = None) -> Draft:
+        """`said` is what the attempt raised: no answer, and the best clue to what went wrong."""
         facts = events.ToolDoubted(
             intent_id=row.intent_id, tool_call_id=call.tool_call_id, revision=row.revision + 1, why=why
         )
-        return Draft(facts, site=call.site)
+        return Draft(facts, None if said is None else {"error": said}, error=said, site=call.site)
 
     def probed(self, call: Call, row: IntentRow, answer: Happened | DidNotHappen) -> Settled:
         """What a probe found out."""

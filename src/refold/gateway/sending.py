@@ -140,7 +140,7 @@ class Sender:
         if isinstance(ending, Result):
             return [self._records.answered(call, row, ending.value, spent)]
         if isinstance(ending, Unknown) and not may_repeat(call.tool.effect, row.effect, self._key_lasts(call, row)):
-            await self._append(self._records.doubted(call, row, ending.why))
+            await self._append(self._records.doubted(call, row, ending.why, ending.message))
             return await self.way_out(call, flight, attempt)
         made = row.attempts - flight.attempts_before
         retrying = made < call.tool.retry.attempts and (isinstance(ending, Unknown) or ending.retryable)

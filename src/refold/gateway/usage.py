@@ -21,6 +21,37 @@ def openai_usage(raw: Mapping[str, Any]) -> Usage:
     )
 
 
+def responses_usage(raw: Mapping[str, Any]) -> Usage:
+    """Usage as OpenAI's Responses API writes it: `input_tokens` includes what came from the cache."""
+    input_details, output_details = raw.get("input_tokens_details"), raw.get("output_tokens_details")
+    return Usage(
+        prompt=tokens(raw, "input_tokens"),
+        completion=tokens(raw, "output_tokens"),
+        cached=tokens(input_details, "cached_tokens"),
+        reasoning=tokens(output_details, "reasoning_tokens"),
+    )
+
+
+def messages_usage(raw: Mapping[str, Any]) -> Usage:
+    """Usage as Anthropic's Messages API writes it: what its cache gave and took is not in `input_tokens`."""
+    cached, written = tokens(raw, "cache_read_input_tokens"), tokens(raw, "cache_creation_input_tokens")
+    return Usage(
+        prompt=tokens(raw, "input_tokens") + cached + written,
+        completion=tokens(raw, "output_tokens"),
+        cached=cached,
+        cache_write=written,
+    )
+
+
+def usage_of(raw: Mapping[str, Any]) -> Usage:
+    """Usage of whichever of these, told apart by its names."""
+    if "prompt_tokens" in raw or "completion_tokens" in raw:
+        return openai_usage(raw)
+    if "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw:
+        return messages_usage(raw)
+    return responses_usage(raw)  # Without a cache the two say the same.
+
+
 def tokens(raw: Any, name: str) -> int:
     """A count of tokens out of a provider's usage; 0 for what is none."""
     value = raw.get(name) if isinstance(raw, Mapping) else None

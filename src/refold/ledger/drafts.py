@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from refold.events.catalog import Facts
-from refold.events.content import Encoded, encode_content, seal
+from refold.events.content import SALT_SIZE, Encoded, encode_content, seal
 from refold.events.envelope import NO_VIEW, View, encode_view
-from refold.events.redaction import Redactor, summary
+from refold.events.redaction import Redactor, summary, summary_of_json
 from refold.events.values import NotRecordable
+from refold.events.values.tags import dump_json, may_hold_tags
 from refold.ids import Ids
 
 SUMMARY_BYTES = 160
@@ -20,6 +21,8 @@ SUMMARY_BYTES = 160
 _WINDOW = 4096
 """Characters of a text that are scanned for its summary; what the summary shows lies well inside."""
 _MARGIN = 256
+_SMALL = 16_384
+"""Bytes of a content that are written again rather than that the beginning of one value is put together by hand."""
 
 _TEXTS = ("input", "output", "error", "name", "provider", "ref")
 
@@ -68,7 +71,8 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
     """The stored bytes of a draft. Raises NotRecordable when a value cannot be kept losslessly."""
     secrets = 0
     redacted = NO_VIEW.redacted
-    content_digest = content = None
+    salts = ids.random(2 * SALT_SIZE)
+    content_digest = content = payload = None
     clean: tuple[Any, ...] = ()
     if draft.content is not None:
         payload = encode_content(draft.content)
@@ -80,21 +84,23 @@ def seal_draft(draft: Draft, redactor: Redactor, ids: Ids) -> Sealed:
                 redacted = msgspec.Raw(shown)
             else:  # A text is scanned the same way wherever it stands.
                 clean = tuple(value for value in draft.content.values() if type(value) is str)
-        content, content_digest = seal(payload, ids.random(16))
+        content, content_digest = seal(payload, salts[:SALT_SIZE])
     texts: dict[str, str] = {}
-    for name in _TEXTS:
-        value = getattr(draft, name)
+    shown_values = (draft.input, draft.output, draft.error, draft.name, draft.provider, draft.ref)
+    for name, value in zip(_TEXTS, shown_values, strict=True):
         if value is None:
             continue
-        if draft.clean or _holds(clean, value):
-            texts[name] = summary(_open(value), SUMMARY_BYTES)  # Scanned with the content already.
+        if _holds(clean, value):
+            texts[name] = _clean_summary(value, payload)
+        elif draft.clean:
+            texts[name] = summary(_open(value), SUMMARY_BYTES)
         else:
             texts[name], found = view_text(redactor, value)
             secrets = max(secrets, found)
     view, view_digest, view_bytes = NO_VIEW, None, None
     if texts or secrets:
         view = View(**texts, redacted=redacted)
-        view_bytes, view_digest = seal(encode_view(view), ids.random(16))
+        view_bytes, view_digest = seal(encode_view(view), salts[SALT_SIZE:])
     facts = msgspec.structs.replace(draft.facts, secrets=secrets) if secrets else draft.facts
     return Sealed(facts, _encode_facts(facts), content_digest, content, view, view_digest, view_bytes)
 
@@ -117,6 +123,18 @@ def _encode_facts(facts: Facts) -> bytes:
 @cache
 def _facts_decoder(kind: type[Facts]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
+
+
+def _clean_summary(value: Any, payload: bytes | None) -> str:
+    """The summary of a value that was scanned with the content, of which `payload` is the stored form."""
+    kind = type(value)
+    encoded = None
+    if kind is Encoded:
+        encoded = value.data
+    elif (kind is dict or kind is list) and payload and len(payload) <= _SMALL and not may_hold_tags(payload):
+        encoded = dump_json(value)
+    short = None if encoded is None else summary_of_json(encoded, SUMMARY_BYTES)
+    return summary(_open(value), SUMMARY_BYTES) if short is None else short
 
 
 def _holds(values: tuple[Any, ...], value: Any) -> bool:

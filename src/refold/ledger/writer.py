@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from refold import seam
 from refold.clock import Clock
 from refold.errors import RefoldError
 from refold.events import values
@@ -149,6 +150,7 @@ class StreamWriter:
         self.check()
         if self._closed:
             raise StreamClosed(f"{self.stream} has ended and takes no more events.", stream=str(self.stream))
+        seam.reach("stream.append")
         sealed = seal_draft(draft, self._redactor, self._ids)
         facts = sealed.facts
         previous = self._head
@@ -196,7 +198,7 @@ class StreamWriter:
             self._state.forget_after(before)
             raise
         if touches:
-            intent = self._intents.apply(event, self._state.stream_name, self._state.run_id)
+            intent = self._intents.bring(event, self._state.run_id)
             self._touched.setdefault(intent.intent_id, (intent.revision - 1, intent))
         self._events.append(row)
         self._head = Head(seq, digest, previous.epoch)

@@ -50,6 +50,10 @@ class Intents:
     def apply(self, event: Event, stream: str, run_id: str) -> IntentRow:
         """Brings the intent to the event's revision. Raises BrokenFold, and then nothing was changed."""
         self.check(event, stream)
+        return self.bring(event, run_id)
+
+    def bring(self, event: Event, run_id: str) -> IntentRow:
+        """The same for an event that was checked."""
         facts = event.facts
         row = self.rows.get(facts.intent_id)
         if row is None:

@@ -90,10 +90,10 @@ def ended(state: FoldState, event: Event) -> None:
 @on("tool.doubted")
 def doubted(state: FoldState, event: Event) -> None:
     row = _call(state, event)
-    row.status, row.error_code = "in_doubt", event.facts.why
+    row.status, row.error_code, row.error_message = "in_doubt", event.facts.why, event.view.error
     state.put(row)
     step = state.open.steps[row.run_step_id]
-    step.error_code = "outcome_unknown"
+    step.error_code, step.error_message = "outcome_unknown", event.view.error
     state.put(step)
 
 
@@ -105,7 +105,7 @@ def resolved(state: FoldState, event: Event) -> None:
         return  # In the annex: the call's row belongs to its run's stream; the intent's row changes (intents.py).
     row.resolution = facts.resolution
     if facts.resolution == "happened":
-        row.status, row.error_code = "succeeded", None
+        row.status, row.error_code, row.error_message = "succeeded", None, None
         row.result_seq, row.result_summary, row.ended_at = event.seq, event.view.output, event.at
         _close(state, event, row)
         return

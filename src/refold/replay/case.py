@@ -12,6 +12,7 @@ from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.port import Reader, StreamHead
 from refold.projections.rows import RunRow
 from refold.replay.survey import Survey
+from refold.runtime.app import App
 
 Status = Literal["pass", "warning", "fail", "not_applicable"]
 
@@ -33,7 +34,7 @@ class Verdict(msgspec.Struct):
 
 class Case(msgspec.Struct):
     """A run before the rules: what was read once for all of them. `trouble` stands where the events could not
-    be surveyed.
+    be surveyed. `app` is the code at hand, where the one who asks has any.
     """
 
     reader: Reader
@@ -43,6 +44,7 @@ class Case(msgspec.Struct):
     run: RunRow | None
     surveyed: Survey | None
     trouble: Exception | None
+    app: App | None = None
 
     @property
     def found(self) -> Survey:

@@ -7,7 +7,7 @@ it holds no gateway, no provider and no writer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -57,12 +57,13 @@ class CodeReplay(NamedTuple):
 class Recorded:
     """The source of a replay: the record, and nothing behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, parting: Callable[[], None]) -> None:
+        self._parting = parting
         self.divergences: list[Divergence] = []
         self.still = asyncio.Event()
         """Set when the code is quiet and the record, as far as it goes, is delivered."""
 
-    def frontier(self) -> None:
+    def frontier(self, left: Sequence[Operation]) -> None:
         """Nothing is to be settled."""
 
     def begin(self, operation: Operation) -> None:
@@ -83,7 +84,10 @@ class Recorded:
     def diverged(self, divergence: Divergence) -> bool:
         self.divergences.append(divergence)
         # Past a changed request, the recorded answer shows what else has changed; nothing real depends on it.
-        return divergence.kind == "changed" and len(self.divergences) < MAX_DIVERGENCES
+        if divergence.kind == "changed" and len(self.divergences) < MAX_DIVERGENCES:
+            return True
+        self._parting()  # While the code still stands where it is.
+        return False
 
     def idle(self) -> None:
         self.still.set()
@@ -104,7 +108,7 @@ class Replaying:
         self._begin = begin
         self.head = head
         self._workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
-        self._source = Recorded()
+        self._source = Recorded(self._look)
         self._record = Record(scope, begin.run_id, begin.after, begin.after)
         self._executor = Executor(self._record, self._source, self._main, Comparison(self._compare_end))
         self._state: dict[str, Any] = {"segment": 0, "status": "not started", "waits_for": []}
@@ -138,7 +142,6 @@ class Replaying:
         self._source.still.clear()
         if not self._started:
             self._started = True
-            executor.before_stop = self._look
             executor.start(self._begin.after, self._begin.clock_from)
         else:
             executor.at_frontier = False
@@ -159,7 +162,6 @@ class Replaying:
 
     def close(self) -> None:
         """Leaves the code where it stands."""
-        self._executor.before_stop = None
         if self._started:
             self._executor.stop()
 
@@ -177,7 +179,7 @@ class Replaying:
         return run.begin(workflow, app.codec.decode(begin.input, workflow.input_hint))
 
     def _look(self) -> None:
-        """What the code has reached, before its loop is discarded."""
+        """What the code has reached."""
         executor = self._executor
         waits = [
             {"site": each.site, "kind": each.ask.kind, "asks": each.ask.request(), "recorded": len(each.recorded)}

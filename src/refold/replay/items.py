@@ -19,6 +19,7 @@ from refold.replay import rules
 from refold.replay.case import Case, Rule, Verdict
 from refold.replay.readiness import replay_ready
 from refold.replay.survey import survey
+from refold.runtime.app import App
 
 RULES: tuple[tuple[str, Rule], ...] = (
     ("actor_scope", rules.actor_scope),
@@ -38,17 +39,20 @@ RULES: tuple[tuple[str, Rule], ...] = (
 """The keys in their order: a rule's number is its place, counted from 1."""
 
 
-async def evidence_items(reader: Reader, run_id: str, files: ArtifactFiles) -> list[dict[str, Any]]:
+async def evidence_items(
+    reader: Reader, run_id: str, files: ArtifactFiles, app: App | None = None
+) -> list[dict[str, Any]]:
     """The thirteen items in their order, each {key, rule, status, summary, references, missing}, and in
-    `replay_ready` `kinds`.
+    `replay_ready` `kinds`. With an `app`, these say too whether its code can replay the run; without one, that the code
+    is there is taken for granted.
 
     Never raises for what a run lacks: a rule that cannot be applied is a `fail` that says why.
     """
-    case = await _open(reader, run_id, files)
+    case = await _open(reader, run_id, files, app)
     return [await _apply(number, key, rule, case) for number, (key, rule) in enumerate(RULES, 1)]
 
 
-async def _open(reader: Reader, run_id: str, files: ArtifactFiles) -> Case:
+async def _open(reader: Reader, run_id: str, files: ArtifactFiles, app: App | None) -> Case:
     head = await _try(reader.head(Stream.run(run_id)))
     rows = await _try(reader.rows(RunRow, {"run_id": run_id}))
     surveyed = await _try(survey(reader, run_id))
@@ -60,6 +64,7 @@ async def _open(reader: Reader, run_id: str, files: ArtifactFiles) -> Case:
         None if isinstance(rows, Exception) or not rows else rows[0],
         None if isinstance(surveyed, Exception) else surveyed,
         surveyed if isinstance(surveyed, Exception) else None,
+        app,
     )
 
 

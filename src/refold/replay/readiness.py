@@ -12,7 +12,16 @@ from refold.ledger.artifacts import open_artifact
 from refold.ledger.verify import StreamReport, verify_stream
 from refold.projections.rows import ArtifactRow, ToolCallRow
 from refold.replay.case import Case, Verdict
-from refold.replay.kinds import CATCH_UP, EVIDENCE, IDEMPOTENT_REPLY, KINDS, PROJECTION_ONLY, Kind
+from refold.replay.kinds import (
+    CATCH_UP,
+    EVIDENCE,
+    IDEMPOTENT_REPLY,
+    INFERENCE_SKIPPING,
+    KINDS,
+    PARTIAL,
+    PROJECTION_ONLY,
+    Kind,
+)
 
 _OPEN_CALLS = ("in_doubt", "claimed", "dispatched")
 _NOT_YET = "this version of refold has no engine for it"
@@ -25,7 +34,7 @@ async def replay_ready(case: Case) -> Verdict:
     """
     broken = await _broken(case)
     missing = [*broken, *await _lacking(case)]
-    kinds = [_support(kind, broken, missing) for kind in KINDS]
+    kinds = [_support(case, kind, broken, missing) for kind in KINDS]
     can = ", ".join(str(kind["number"]) for kind in kinds if kind["supported"]) or "none"
     references = [] if case.head is None else [case.stream.event_id(case.head.head.seq)]
     if missing:
@@ -85,12 +94,47 @@ async def _lacking(case: Case) -> list[str]:
     return missing
 
 
-def _support(kind: Kind, broken: list[str], missing: list[str]) -> dict[str, Any]:
-    """Kinds that read need a record that can be read; kinds that run code need all of it, and an engine."""
+def _support(case: Case, kind: Kind, broken: list[str], missing: list[str]) -> dict[str, Any]:
+    """Kinds that read need a record that can be read; those that run code against it, code and every answer in it;
+    those that ask anew, all that a replay needs, and an engine.
+    """
     if kind in (EVIDENCE, CATCH_UP, PROJECTION_ONLY):
         why = broken[:1]
     elif kind is IDEMPOTENT_REPLY:
-        why = [_NOT_YET]
+        why = [*broken[:1], *_no_receipt(case)]
+    elif kind in (INFERENCE_SKIPPING, PARTIAL):
+        why = [*broken, *_no_code(case), *_no_answers(case, missing)]
     else:
         why = [_NOT_YET, *missing]
     return {"kind": kind.name, "number": kind.number, "supported": not why, "why": why}
+
+
+def _no_receipt(case: Case) -> list[str]:
+    if case.surveyed is None or not case.surveyed.receipts:
+        return ["no tool call of this run's own has a receipt"]
+    return [] if case.surveyed.gone is None else [f"content of {case.surveyed.gone}"]
+
+
+def _no_code(case: Case) -> list[str]:
+    """Why there is no code to run: none made this run, or the App at hand does not have it."""
+    run = case.run
+    if run is None:
+        return ["row of the run"]
+    if run.origin != "live":
+        return [f"the run is {run.origin}: no workflow's code of refold made it"]
+    if run.subject_kind != "workflow":
+        return [f"the run is a recorded {run.subject_kind}: no workflow's code made it"]
+    if case.app is not None:
+        try:
+            case.app.find_workflow(run.workflow, run.workflow_version)
+        except RefoldError as error:
+            return [f"the code: {error.message}"]
+    return []
+
+
+def _no_answers(case: Case, missing: list[str]) -> list[str]:
+    """What the code would be handed and is not there. What was never answered is no lack: there the replay ends."""
+    why = [each for each in missing if each.startswith("artifact ")]
+    if case.surveyed is not None and case.surveyed.gone is not None:
+        why.append(f"content of {case.surveyed.gone}")
+    return why

@@ -32,6 +32,10 @@ class Survey:
         self.secrets: dict[str, int] = {}
         self.unreadable: list[str] = []
         """Inputs, requests, answers and receipts whose content is not there."""
+        self.gone: str | None = None
+        """The first event of the run whose content is not there any more, of whatever type."""
+        self.receipts = 0
+        """Calls of which a result, or a failure that was answered, is on record."""
         self.has_input = False
         self.models = 0
         self.unended: set[str] = set()
@@ -60,6 +64,8 @@ class Survey:
             self.gap = stream.event_id(self.events)
         if row.content_digest is not None:
             self.captured += 1
+            if row.content is None and stream.kind == "run" and self.gone is None:
+                self.gone = where
         if facts.secrets:
             self.secrets[where] = facts.secrets
         if event.type in AUDITED:
@@ -128,6 +134,8 @@ def _asked(found: Survey, event: Event, where: str) -> None:
 def _answered(found: Survey, event: Event, where: str) -> None:
     facts = event.facts
     found.unanswered.discard(facts.tool_call_id)
+    if event.type == "tool.answered" or (facts.how == "answered" and not facts.retrying):
+        found.receipts += facts.tool_call_id not in found.observed
     # What failed may have nothing but its error code to say; what was answered has a result.
     if facts.artifact_id is None and (event.type == "tool.answered" or event.stored.content_digest is not None):
         found.need(event, where)
@@ -138,6 +146,8 @@ def _resolved(found: Survey, event: Event, _where: str) -> None:
     found.accounted.add(call)
     if event.facts.resolution != "resend":
         found.unanswered.discard(call)
+    if event.facts.resolution == "happened":
+        found.receipts += call not in found.observed
 
 
 def _refused(found: Survey, event: Event, _where: str) -> None:

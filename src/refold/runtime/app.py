@@ -139,6 +139,10 @@ class App:
             )
         return found
 
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows, in order."""
+        return sorted(self._workflows)
+
     def registered(self, workflow: Workflow | str) -> Workflow:
         """The workflow that is meant by itself or by its name. Raises NotRegistered when this App does not have it."""
         if isinstance(workflow, str):

@@ -85,6 +85,9 @@ class Children:
     def cancelled(self, operation: Operation, live: Live) -> None:
         live.spawn(self._cancel(operation))
 
+    def left(self, operation: Operation, live: Live) -> None:
+        live.spawn(self._cancel(operation))
+
     async def _cancel(self, operation: Operation) -> None:
         child = self._child_id(operation)
         if await self._opened.exists(child):

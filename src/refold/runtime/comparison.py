@@ -80,7 +80,8 @@ class Comparison:
             executor.failure = executor.failure or nothing_moves()
         if not executor.main.done() and executor.failure is None:
             waiting = next((each for each in executor.asked.values() if not each.cancelling), None)
-            sentence = f"the record has {event.type}, and the code asks for {waiting.site if waiting else 'nothing'}"
+            asks = "waits" if waiting is None else f"asks for {called(waiting.ask.kind)} at {waiting.site}"
+            sentence = f"the record ends here with {event.type}, and the code {asks}"
             return self._made(event, "extra", waiting, tree(fields), sentence, waiting.site if waiting else None)
         difference: tuple[Any, Any, str] | None = self._end(event, fields, executor)
         if difference is None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -29,7 +28,7 @@ from refold.runtime.operations import Ask, Fields, Operation
 from refold.runtime.places import Place, place_of
 from refold.runtime.record import Record
 from refold.runtime.scope import SiteScope
-from refold.runtime.segment import discard, never_begun, outcome_of, whole
+from refold.runtime.segment import Main, State, discard, never_begun, outcome_of, whole
 from refold.runtime.signals import Mailbox, SignalAsk
 from refold.runtime.sites import Sites
 from refold.runtime.source import Source
@@ -37,12 +36,6 @@ from refold.runtime.timers import TimerAsk
 
 _SLICE = 5_000_000
 """Nanoseconds of the host's time that a run takes before others get theirs."""
-
-Main = Callable[[int, Any], Coroutine[Any, Any, Any]]
-"""Makes the workflow's coroutine from the number of a segment and its state. Raises UnknownType, ValueDamaged."""
-
-State = Callable[[], Any]
-"""Makes the state of a checkpoint again. Raises UnknownType, ValueDamaged."""
 
 
 class Executor:
@@ -56,6 +49,8 @@ class Executor:
         self._host = asyncio.get_running_loop()
         self.asked: dict[str, Operation] = {}
         """Operations without an outcome, in the order in which they were asked for."""
+        self._left: dict[str, Operation] = {}
+        """What the code gave up while the record was replayed."""
         self._new: list[Operation] = []
         self._arrived: deque[Any] = deque()
         self._progressed: deque[tuple[Event, Fields]] = deque()
@@ -66,7 +61,6 @@ class Executor:
         self.closed = False  # The run has its end on record.
         self._reading: asyncio.Task[None] | None = None
         self._scheduled = False
-        self.before_stop: Callable[[], None] | None = None  # Called while the code still stands where it is.
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
         self.main: RunTask
@@ -114,8 +108,6 @@ class Executor:
         if self.stopped:
             return
         self.stopped = True
-        if self.before_stop is not None:
-            self.before_stop()
         if self._reading is not None:
             self._reading.cancel()
         for operation in self.asked.values():
@@ -170,6 +162,8 @@ class Executor:
             self._sites.settle(operation.site)
         if operation.begun and self.at_frontier:
             self.source.cancelled(operation)
+        elif operation.begun:
+            self._left[operation.site] = operation
 
     def cut(self, operation: Operation) -> None:
         """The code wants no more of a stream; its end is still to be recorded, and awaited."""
@@ -289,7 +283,7 @@ class Executor:
 
     def _reach_frontier(self) -> None:
         self.at_frontier = True
-        self.source.frontier()
+        self.source.frontier(list(self._left.values()))
         for operation in list(self.asked.values()):
             if not operation.done():
                 self.source.begin(operation)
@@ -309,8 +303,11 @@ class Executor:
         if role is Role.SIGNAL or role is Role.STOP:
             self._deliver(event, fields, role)
             return True
-        operation = self.asked.get(self._sites.of(event))
+        site = self._sites.of(event)
+        operation = self.asked.get(site)
         if operation is None:
+            if site in self._left:
+                self._left[site].recorded.append((event, fields))
             if not self._sites.is_past(event):
                 return self._diverge(self._compare.missing(event, fields, self))
             if role is Role.OUTCOME:

@@ -102,12 +102,16 @@ class Live:
         """Keys of items that asked for nothing new: the next event is their receipt."""
         self.moved = asyncio.Event()
         """Set whenever the run paused, went on, or ended."""
+        self.rested: Callable[[], None] = lambda: None
+        """Called when the code has been told everything and waits."""
         writer.appended = self._appended
 
     # What the executor asks for.
 
-    def frontier(self) -> None:
+    def frontier(self, left: Sequence[Operation]) -> None:
         self._calls.take_up(self)
+        for operation in left:
+            self._performers[operation.ask.kind].left(operation, self)
 
     def begin(self, operation: Operation) -> None:
         if self.paused == "requested":
@@ -182,6 +186,15 @@ class Live:
             self._resumed()  # Somebody resolved it while nobody had the run.
         elif self.paused is not None:
             self.moved.set()  # It is known now that the pause still stands.
+        self.rested()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is under way: only time, a signal, a child or a resolution can move the code."""
+        if not self.executor.quiet or self.executor.main.done() or self._calls.gateway.probing:
+            return False
+        asked = self.executor.asked.values()
+        return all(each.in_doubt or each.ask.kind in ("timer", "signal", "child") for each in asked)
 
     def stands(self) -> bool:
         """Whether the run's pause, as its record says it, still holds: nothing that is known, and no probe that is

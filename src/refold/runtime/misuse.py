@@ -144,4 +144,5 @@ def _writes(args: tuple[Any, ...]) -> bool:
 
 
 def _refuse(what: str, event: str) -> None:
-    raise NotDeterministic(f"Workflow code used {what} ({event}), which no replay can give again.", event=event)
+    said = f"Workflow code used {what} ({event}), which no replay can give again: make it a step or a tool."
+    raise NotDeterministic(said, event=event)

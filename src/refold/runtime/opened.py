@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -30,7 +31,9 @@ from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
 from refold.projections.rows import RunRow
 from refold.runtime.budget import Budget
+from refold.runtime.configuration import config_digest
 from refold.runtime.handle import RunHandle
+from refold.runtime.inputs import BadInput
 from refold.runtime.operations import Fields
 from refold.runtime.posting import pause, post, post_cancel, post_signal
 from refold.runtime.record import read_fields
@@ -92,6 +95,8 @@ class Refold:
         self._runs: dict[str, Running] = {}
         self._pump: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+        self.rested: Callable[[], None] = lambda: None
+        """Called whenever the code of a run here has been told everything and waits: for who moves time in tests."""
 
     async def begin(self, recover: bool) -> None:
         """Starts to look after what is there."""
@@ -126,9 +131,11 @@ class Refold:
         """Starts a run of a workflow. It is durable when this returns, and goes on by itself.
 
         With a `key` that a run of this scope has, that run is returned, whatever its status. `deadline` is in seconds
-        from now. Raises NotRegistered, NotRecordable, KeyConflict.
+        from now. Raises NotRegistered, BadInput, NotRecordable, KeyConflict.
         """
         found = self.app.registered(workflow)
+        if input is not None and not found.takes_input:
+            raise BadInput(f"Workflow {found.name} takes no input.", workflow=found.name)
         encoded = self.app.codec.encode(input, found.input_hint)
         self.app.codec.decode(encoded, found.input_hint)
         run_id = self.ledger.ids.new("run")
@@ -145,6 +152,8 @@ class Refold:
             run_id,
             run_id,
             workflow_version=workflow.version,
+            subject_id=workflow.name,
+            config_digest=config_digest(self.app, self.scope.secret),
             input_digest=keyed_digest(self.scope.secret, encoded).hex(),
             engine=ENGINE,
             seed=self.ledger.ids.random(16).hex(),
@@ -175,8 +184,8 @@ class Refold:
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:
-            running = self._runs[run_id] = Running(self, run_id, resume=True)
-            await running.gone_on()
+            self._runs[run_id] = Running(self, run_id, resume=True)
+        await self._runs[run_id].gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:
@@ -280,6 +289,10 @@ class Refold:
     def _has(self, run_id: str) -> bool:
         running = self._runs.get(run_id)
         return running is not None and not running.over
+
+    def all_running(self) -> list[Running]:
+        """The runs that this process has."""
+        return [each for each in self._runs.values() if not each.over]
 
     def forget(self, running: Running) -> None:
         """The run is over here; why is kept for whoever asks for its result."""

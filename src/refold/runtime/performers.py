@@ -36,6 +36,10 @@ class Performer(Protocol):
         """The code does not want it any more; one that drains has still to bring its outcome."""
         ...
 
+    def left(self, operation: Operation, live: Live) -> None:
+        """An earlier process had begun it, and the code did not want it any more: what is open on record is closed."""
+        ...
+
 
 class _Forgotten:
     """What costs nothing to give up."""
@@ -43,6 +47,9 @@ class _Forgotten:
     def cancelled(self, operation: Operation, live: Live) -> None:
         if operation.work is not None:
             operation.work.cancel()
+
+    def left(self, operation: Operation, live: Live) -> None:
+        return
 
 
 class Steps(_Forgotten):
@@ -123,8 +130,13 @@ class Timers(_Forgotten):
     def begin(self, operation: Operation, live: Live) -> None:
         ask: Any = operation.ask
         left = max(0, ask.due_us - live.now())
-        draft = Draft(TimerFired(ask.delay_us), site=operation.site)
-        operation.work = live.call_later(left / 1_000_000, lambda: live.arrive(operation, [draft]))
+        operation.work = live.call_later(left / 1_000_000, lambda: self.fire(operation, live))
+
+    @staticmethod
+    def fire(operation: Operation, live: Live) -> None:
+        """The timer's time has come, by the clock or by whoever moves the clock."""
+        ask: Any = operation.ask
+        live.arrive(operation, [Draft(TimerFired(ask.delay_us), site=operation.site)])
 
 
 class Signals(_Forgotten):

@@ -10,7 +10,9 @@ from refold.runtime.errors import NotDeterministic
 
 def refuse(what: str) -> NoReturn:
     """Raises NotDeterministic."""
-    raise NotDeterministic(f"Workflow code asked its event loop for {what}, which no replay can give again.")
+    raise NotDeterministic(
+        f"Workflow code asked its event loop for {what}, which no replay can give again: make it a step or a tool."
+    )
 
 
 class Refusals(asyncio.AbstractEventLoop):

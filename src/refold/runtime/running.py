@@ -24,6 +24,7 @@ from refold.ledger.drafts import Draft
 from refold.ledger.errors import Fenced, IntentMoved, KeyConflict, StreamClosed, StreamOwned
 from refold.ledger.port import InboxItem
 from refold.ledger.writer import StreamWriter
+from refold.projections.rows import RunRow
 from refold.runtime.beginning import Beginning, read_beginning
 from refold.runtime.budget import Spent, spent_so_far
 from refold.runtime.calls import Calls
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 KINDS = frozenset(get_args(Kind))
 
 _log = logging.getLogger("refold.runtime")
+
+_PATIENCE = 10
+"""Seconds that a resume waits for the run's owner to go on."""
 
 
 class Running:
@@ -100,11 +104,24 @@ class Running:
             self._opened.forget(self)
 
     async def _ask_owner(self) -> None:
-        """The process that has the run is told that somebody wants it to go on."""
+        """The process that has the run is told that somebody wants it to go on; returns when it does, or does not in
+        time.
+        """
+        opened = self._opened
+        until = opened.ledger.clock.monotonic() + _PATIENCE * 1_000_000_000
         try:
-            await post(self._opened.scope, self.run_id, "resume", {})
+            if await self._is_held():
+                await post(opened.scope, self.run_id, "resume", {})
+            while await self._is_held() and opened.ledger.clock.monotonic() < until:
+                await opened.ledger.store.changed()
         except RefoldError as error:
             _log.info("run %s was not resumed: %s", self.run_id, error.code)
+
+    async def _is_held(self) -> bool:
+        """Whether the run is paused on request."""
+        async with self._opened.scope.reader() as reader:
+            rows = await reader.rows(RunRow, {"run_id": self.run_id})
+        return bool(rows) and rows[0].reason == "requested"
 
     async def _let_go(self, writer: StreamWriter) -> None:
         try:
@@ -137,6 +154,7 @@ class Running:
         live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
         live.paused = begin.paused
         live.moved = self.moved
+        live.rested = opened.rested
         record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
         executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
         live.executor = executor

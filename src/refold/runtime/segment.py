@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from refold.runtime.loop import RunLoop, RunTask
+
+Main = Callable[[int, Any], Coroutine[Any, Any, Any]]
+"""Makes the workflow's coroutine from the number of a segment and its state. Raises UnknownType, ValueDamaged."""
+
+State = Callable[[], Any]
+"""Makes the state of a checkpoint again. Raises UnknownType, ValueDamaged."""
 
 _TRIES = 100
 """How often code that goes on waiting in its `finally` is told to end."""

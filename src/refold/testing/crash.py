@@ -123,6 +123,7 @@ def kill_at_each(
     *,
     under: Path,
     at: str = "*",
+    every: int = 1,
     require: Collection[str] = (),
     timeout: float = 60,
 ) -> Report:
@@ -134,6 +135,7 @@ def kill_at_each(
     check: gets (that directory, the acknowledged lines) in another process; raises when something is wrong.
     under: where the directories are made; those of failures stay.
     at: a glob; only points that match it count, e.g. "vfs.write:*".
+    every: strikes at one of so many of those points only, evenly spread, always the same ones.
     require: points that must have been struck at least once.
     timeout: seconds for one run or one check; afterwards it fails with the stacks of its threads.
 
@@ -141,7 +143,7 @@ def kill_at_each(
     ------
     CrashTestFailed: the report is its message.
     """
-    return fault_at_each(scenario, check, kill, under=under, at=at, require=require, timeout=timeout)
+    return fault_at_each(scenario, check, kill, under=under, at=at, every=every, require=require, timeout=timeout)
 
 
 def fault_at_each(
@@ -151,11 +153,12 @@ def fault_at_each(
     *,
     under: Path,
     at: str = "*",
+    every: int = 1,
     require: Collection[str] = (),
     timeout: float = 60,
 ) -> Report:
     """As `kill_at_each` with another fault, once per run; its errors are for the scenario to handle."""
-    return _judge(_in_helper(partial(_campaign, scenario, check, fault, False, under, at, timeout)), require)
+    return _judge(_in_helper(partial(_campaign, scenario, check, fault, False, under, at, every, timeout)), require)
 
 
 def fault_from_each(
@@ -169,7 +172,7 @@ def fault_from_each(
     timeout: float = 60,
 ) -> Report:
     """As `fault_at_each`, but the fault stays from its point on: a full disk does not empty itself."""
-    return _judge(_in_helper(partial(_campaign, scenario, check, fault, True, under, at, timeout)), require)
+    return _judge(_in_helper(partial(_campaign, scenario, check, fault, True, under, at, 1, timeout)), require)
 
 
 def _judge(report: Report, require: Collection[str]) -> Report:
@@ -209,10 +212,10 @@ def _serve(pipe: Connection[Any, Any], job: Callable[[], Report]) -> None:
 
 
 def _campaign(
-    scenario: Scenario, check: Check, fault: Fault, lasting: bool, under: Path, at: str, timeout: float
+    scenario: Scenario, check: Check, fault: Fault, lasting: bool, under: Path, at: str, every: int, timeout: float
 ) -> Report:
     report = _count(scenario, check, under, at, timeout)
-    for number, point in enumerate(report.points, 1):
+    for number, point in list(enumerate(report.points, 1))[every // 2 :: every]:
         run = _Run(under / f"point-{number}", number, timeout)
         status = run.play(scenario, _Strike(at, number, fault, lasting, run.struck))
         struck = run.struck.read_text() if run.struck.exists() else ""

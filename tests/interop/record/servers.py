@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = self._body()
         asked = Asked(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         with self.server.lock:
             self.server.asked.append(asked)
@@ -89,6 +89,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     do_GET = do_PUT = do_POST
+
+    def _body(self) -> bytes:
+        if self.headers.get("transfer-encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        pieces = []
+        while size := int(self.rfile.readline(), 16):
+            pieces.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(pieces)
 
     def _reset(self) -> None:
         self.close_connection = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -11,7 +13,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from refold.interop.record.bridge import Bridge
-from refold.interop.record.errors import RecordingOver
+from refold.interop.record.errors import ClientMissing, RecordingOver
+from refold.interop.record.transports import package
 
 
 @pytest.fixture
@@ -103,3 +106,15 @@ def test_a_forked_child_is_told_that_the_thread_is_not_its_own(bridge: Bridge) -
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     assert bridge.call(_answer()) == 42
+
+
+def test_recording_loads_no_http_package_before_a_client_is_asked_for() -> None:
+    code = "import sys, refold; refold.record; refold.replay_recording; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "refold.interop.record.recording" in done.stdout
+    assert not {"httpx", "httpx2", "openai", "anthropic", "pydantic"} & set(done.stdout.split())
+
+
+def test_a_package_that_is_not_there_is_named() -> None:
+    with pytest.raises(ClientMissing, match="no nothing_like_it in this Python"):
+        package("nothing_like_it")

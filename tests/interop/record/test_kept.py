@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 import refold
 from refold.events import values
 from refold.events.redaction import Redactor
-from refold.interop.record.answers import operation_of, read_answer, read_usage
+from refold.gateway.usage import usage_of
+from refold.interop.record.answers import operation_of, read_answer
 from refold.interop.record.bodies import kept_bytes, read_body
 from refold.interop.record.streams import read_stream
 from refold.interop.record.traffic import Curtain
@@ -181,6 +183,26 @@ def test_a_compressed_answer_is_kept_as_it_came_and_read_for_the_tables(side: Si
     ]
 
 
+@sides
+def test_a_body_that_is_produced_piece_by_piece_is_kept_and_sent_whole(side: Side, tmp_path: Path) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"first,"
+        yield b"second"
+
+    async def ask(url: str) -> None:
+        async with side.client(rec) as client:
+            await client.post(url, content=pieces())
+
+    with serving(one_after_the_other(as_json({}))) as server, refold.record("nightly", ledger=tmp_path / FILE) as rec:
+        if side.asynchronous:
+            asyncio.run(ask(server.url))
+        else:
+            with side.client(rec) as client:
+                client.post(server.url, content=iter([b"first,", b"second"]))
+    assert server.asked[0].body == b"first,second"
+    assert contents(tmp_path, rec.run_id, "inference.requested")[0]["request"]["body"] == "first,second"
+
+
 def test_uploads_are_found_again_whatever_boundary_their_client_chose(tmp_path: Path) -> None:
     with (
         serving(one_after_the_other(as_json({}))) as server,
@@ -215,7 +237,7 @@ def test_uploads_are_found_again_whatever_boundary_their_client_chose(tmp_path: 
 )
 def test_cached_tokens_are_counted_once_whoever_counts_them(raw: dict[str, Any], wanted: tuple[int, ...]) -> None:
     """Case 37: one provider's input count includes them and another's does not."""
-    usage = read_usage(raw)
+    usage = usage_of(raw)
     assert (usage.prompt, usage.completion, usage.cached, usage.cache_write) == wanted
 
 

@@ -21,6 +21,8 @@ _STEP |= {
     "tool.replayed": "succeeded",
 }
 _STEP |= {"signal.received": "succeeded", "context.compressed": "succeeded"}
+_STEP |= {"child.started": "running", "operation.refused": "failed"}
+_CHILD = {"succeeded": "succeeded", "detached": "succeeded"}
 _CALL = {
     "tool.claimed": "claimed",
     "tool.dispatched": "dispatched",
@@ -41,6 +43,8 @@ def count(events: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
             status = _RUN.get(kind[4:], kind[4:])
         elif kind == "step.completed":
             steps[step] = "skipped" if facts.get("skipped") else "succeeded"
+        elif kind == "child.ended":
+            steps[step] = _CHILD.get(facts["status"], "failed")
         elif kind in _STEP:
             steps[step] = "failed" if "failed" in facts else _STEP[kind]
         if "claim" in facts:

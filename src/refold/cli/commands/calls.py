@@ -90,11 +90,10 @@ def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
         out.line(f"No tool calls in scope {scope} that match.")
         return
     out.table(
-        ("CALL", "RUN", "TOOL", "STATUS", "SENT (UTC)", "TRIES", "ARGUMENTS"),
+        ("CALL", "TOOL", "STATUS", "SENT (UTC)", "TRIES", "ARGUMENTS"),
         [
             (
                 Cell(call["id"], "strong"),
-                call["run_id"],
                 clipped(call["tool"], 40),
                 status_cell(call["status"]),
                 clock(call["dispatched_at"]),
@@ -110,7 +109,7 @@ def _print(out: Output, answer: dict[str, Any], scope: str) -> None:
         out.line(Cell(doubt_sentence(len(doubts)), "doubt"))
         for call in doubts:
             if not call["observed"]:
-                out.line(f"  {call['id']}: {_why(call)}; `refold resolve {call['id']}` settles it.")
+                out.line(f"  {call['id']}: {_why(call)}. Run {call['run_id']}.")
     if answer["next"] is not None:
         out.line(f"More: --next {answer['next']}")
 

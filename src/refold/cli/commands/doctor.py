@@ -14,6 +14,7 @@ from refold.cli.shapes import counted
 from refold.cli.statuses import NOT_OK
 
 if TYPE_CHECKING:
+    from refold.errors import RefoldError
     from refold.ledger.ledger import Ledger
 
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 def doctor(cli: Cli, collect_orphans: bool) -> int:
     """Look over settings, file and surroundings.
 
-    Where each setting comes from; file system, free room, schema, pages, log, owners, erasures, artifact files, doubts.
-    Changes nothing without --collect-orphans. Ends with status 1 when a check is not ok. `refold verify` proves the
-    record itself.
+    Where each setting comes from; file system, free room, schema, pages, log, owners, erasures, artifact files, doubts;
+    the App, where one is named; which runs of the scope do not go on, and why. Changes nothing without
+    --collect-orphans. Ends with status 1 when a check is not ok. `refold verify` proves the record itself.
     """
     import asyncio
 
@@ -34,12 +35,38 @@ def doctor(cli: Cli, collect_orphans: bool) -> int:
     checks: list[dict[str, Any]] = [
         {"name": "settings", "ok": True, "facts": _settings(cli), "remedy": None},
         *(check._asdict() for check in asyncio.run(examine(cli.ledger_path))),
+        *_of_runs(cli),
     ]
     answer: dict[str, Any] = {"ok": all(check["ok"] for check in checks), "checks": checks}
     if removed is not None:
         answer["removed"] = removed
     cli.answer(answer, _print)
     return 0 if answer["ok"] else NOT_OK
+
+
+def _of_runs(cli: Cli) -> list[dict[str, Any]]:
+    """The checks of the App, where one is named, and of the scope's runs, where the ledger can be opened."""
+    from refold.errors import RefoldError
+    from refold.runtime.examine import examine_runs
+
+    found: list[dict[str, Any]] = []
+    app = None
+    if cli.names_app:
+        try:
+            app = cli.app
+            facts = {"workflows": app.workflow_names(), "tools": sorted(app.tools), "models": sorted(app.models)}
+            found.append({"name": "app", "ok": True, "facts": facts, "remedy": None})
+        except RefoldError as error:
+            found.append(_failed("app", error))
+    try:
+        found.append(cli.on_scope(lambda scope: examine_runs(scope, app))._asdict())
+    except RefoldError as error:
+        found.append(_failed("runs", error))
+    return found
+
+
+def _failed(name: str, error: RefoldError) -> dict[str, Any]:
+    return {"name": name, "ok": False, "facts": {"code": error.code, "error": error.message}, "remedy": error.remedy}
 
 
 async def _collect(ledger: Ledger) -> list[str]:
@@ -73,7 +100,7 @@ def _told(facts: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     match value:
         case {"value": str(text), "source": str(source)}:
-            return f"{text} ({source})"
+            return f"{text or 'none'} ({source})"
         case list():
             return "; ".join(map(_value, value))
         case dict():

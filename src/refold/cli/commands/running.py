@@ -99,7 +99,7 @@ def _drive(
     except KeyboardInterrupt:
         if begun and not cli.as_json:
             out = Output(as_json=False, stream=sys.stderr)
-            out.line(f"\nRun {begun[0]} is let go where it stands; `refold resume {begun[0]}{named}` goes on with it.")
+            out.line(f"This command lets go of run {begun[0]}; `refold resume {begun[0]}{named}` goes on with it.")
         raise
     cli.answer(answer, lambda out, answer: print_standing(out, answer, named))
     return exit_status(answer)

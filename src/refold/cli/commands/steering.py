@@ -138,10 +138,12 @@ async def _told(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
 
 def _print(out: Output, answer: dict[str, Any]) -> None:
     run_id = answer["run_id"]
-    out.line(Cell(run_id, "strong"), "  ", status_cell(answer["status"], answer["reason"]))
     if answer["status"] in ("succeeded", "failed", "canceled", "expired"):
-        out.line(f"  Its stream is closed at seq {answer['head_seq']}.")
-    elif answer["owned"]:
+        closed = f" is {answer['status']}; its stream is closed at seq {answer['head_seq']}."
+        out.line(Cell(run_id, "strong"), closed)
+        return
+    out.line(Cell(run_id, "strong"), "  ", status_cell(answer["status"], answer["reason"]))
+    if answer["owned"]:
         out.line("  A living process has it and does what it was told.")
     elif answer["reason"] == "requested":
         out.line(f"  `refold resume {run_id}` goes on with it.")

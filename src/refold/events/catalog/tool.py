@@ -87,7 +87,7 @@ class ToolFailed(_OfIntent, frozen=True, kw_only=True):
 
 @event("tool.doubted")
 class ToolDoubted(_OfIntent, frozen=True, kw_only=True):
-    """Dispatched, and not known how it ended."""
+    """Dispatched, and not known how it ended. Content: error, what the attempt raised, if it did."""
 
     why: Literal["crash", "timeout", "connection", "server_error", "canceled", "exception"]
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import msgspec
 
 from refold.events.catalog.inference import Finish, Usage
+from refold.gateway.usage import usage_of
 
 Operation = Literal["chat", "completion", "embedding", "rerank", "other"]
 
-_MOST = (1 << 62) - 1
 _CHAT_FINISH: dict[str, Finish] = {
     "stop": "stop",
     "length": "length",
@@ -68,7 +68,7 @@ def read_answer(body: bytes) -> Answer:
     answer = _read(data)
     answer.response_id = text_of(data.get("id")) or None
     if answer.usage is None and isinstance(data.get("usage"), dict):
-        answer.raw_usage, answer.usage = data["usage"], read_usage(data["usage"])
+        answer.raw_usage, answer.usage = data["usage"], usage_of(data["usage"])
     if answer.error is None and data.get("error"):
         answer.error = error_text(data)
     return answer
@@ -115,7 +115,7 @@ def of_response(data: dict[str, Any]) -> Answer:
         data.get("output"),
         "".join(pieces),
         finish,  # type: ignore[arg-type]
-        None if raw is None else read_usage(raw),
+        None if raw is None else usage_of(raw),
         raw,
         text_of(data.get("id")) or None,
         error,
@@ -136,25 +136,6 @@ def chat_finish(reason: Any) -> Finish:
 
 def messages_finish(reason: Any) -> Finish:
     return _MESSAGES_FINISH.get(text_of(reason), "other")
-
-
-def read_usage(raw: dict[str, Any]) -> Usage:
-    """Usage, normalised: `prompt` includes what was read from and written to a cache, whoever counted it."""
-    if "prompt_tokens" in raw or "completion_tokens" in raw:
-        details, spent = dict_of(raw.get("prompt_tokens_details")), dict_of(raw.get("completion_tokens_details"))
-        return _usage(raw.get("prompt_tokens"), raw.get("completion_tokens"), details, spent)
-    if "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw:
-        # The Messages API counts apart what it read from its cache and what it wrote there.
-        cached, written = _count(raw.get("cache_read_input_tokens")), _count(raw.get("cache_creation_input_tokens"))
-        prompt = min(_MOST, _count(raw.get("input_tokens")) + cached + written)
-        return Usage(prompt, _count(raw.get("output_tokens")), cached, written)
-    details, spent = dict_of(raw.get("input_tokens_details")), dict_of(raw.get("output_tokens_details"))
-    return _usage(raw.get("input_tokens"), raw.get("output_tokens"), details, spent)
-
-
-def _usage(prompt: Any, completion: Any, details: dict[str, Any], spent: dict[str, Any]) -> Usage:
-    cached, reasoning = _count(details.get("cached_tokens")), _count(spent.get("reasoning_tokens"))
-    return Usage(_count(prompt), _count(completion), cached, reasoning=reasoning)
 
 
 def error_text(data: dict[str, Any]) -> str:
@@ -179,7 +160,3 @@ def list_of(value: Any) -> list[Any]:
 
 def first(value: Any) -> Any:
     return value[0] if isinstance(value, list) and value else None
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and 0 <= value <= _MOST else 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from refold.gateway.providers.sse import EventStream
+from refold.gateway.usage import usage_of
 from refold.interop.record.answers import (
     Answer,
     chat_finish,
@@ -16,11 +18,9 @@ from refold.interop.record.answers import (
     list_of,
     messages_finish,
     of_response,
-    read_usage,
     text_of,
 )
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _DONE = "[DONE]"
 
 
@@ -44,13 +44,8 @@ def read_stream(body: bytes) -> Answer:
 
 
 def _events(body: bytes) -> Iterator[str]:
-    lines: list[str] = []
-    for line in _LINE_END.split(body):
-        if line.startswith(b"data:"):
-            lines.append(line[5:].removeprefix(b" ").decode("utf-8", "replace"))
-        elif not line and lines:
-            yield "\n".join(lines)
-            lines = []
+    with suppress(UnicodeDecodeError):
+        yield from EventStream().feed(body)
 
 
 def _kind(event: dict[str, Any]) -> type[_Stream] | None:
@@ -92,7 +87,7 @@ class _ChatStream(_Stream):
         answer = self.answer
         answer.response_id = answer.response_id or text_of(event.get("id")) or None
         if isinstance(event.get("usage"), dict):
-            answer.raw_usage, answer.usage = event["usage"], read_usage(event["usage"])
+            answer.raw_usage, answer.usage = event["usage"], usage_of(event["usage"])
         choice = dict_of(first(event.get("choices")))
         if choice.get("index", 0) != 0:
             return
@@ -172,7 +167,7 @@ class _MessagesStream(_Stream):
         self.answer.message = {"role": self._role, "content": blocks}
         self.answer.text = "".join(text_of(block.get("text")) for block in blocks)
         if self._usage:
-            self.answer.raw_usage, self.answer.usage = self._usage, read_usage(self._usage)
+            self.answer.raw_usage, self.answer.usage = self._usage, usage_of(self._usage)
 
 
 def _place(event: dict[str, Any]) -> int:

@@ -98,7 +98,7 @@ async def _finish(access: Access) -> str | None:
 def _erase(connection: apsw.Connection, scope: ScopedLedger, run: HeadRow, batch: StreamBatch) -> int:
     store = sqlite_store(scope.ledger.store)
     owner = store.access.incarnation.register(connection)
-    (outcome,) = commit.write_batches(connection, store.path, [batch], owner)
+    (outcome,) = commit.write_apart(connection, store.path, [batch], owner)
     if isinstance(outcome, Lost):
         raise outcome.error
     annex = heads.find(connection, scope.scope, batch.stream)

@@ -38,24 +38,37 @@ def _commit_and_leave(access: Access, batches: Sequence[StreamBatch]) -> list[Ou
 def _commit(access: Access, batches: list[StreamBatch], retry: bool) -> list[Outcome]:
     try:
         connection = access.writer()
-        connection.execute("BEGIN IMMEDIATE")
+        outcomes = _begin(access, connection, batches)
     except (apsw.Error, RefoldError) as error:
         return _all_lost(access, batches, error)
-    try:
-        owner = access.incarnation.register(connection)
-        outcomes = commit.write_batches(connection, access.path, batches, owner)
-    except BaseException as error:
-        access.incarnation.rolled_back()
-        if not connection.getautocommit():
-            connection.execute("ROLLBACK")
-        if isinstance(error, apsw.Error | RefoldError):
-            return _all_lost(access, batches, error)
-        raise
     try:
         connection.execute("COMMIT")
     except apsw.Error as error:
         return _find_out(access, batches, outcomes, error, retry)
     return outcomes
+
+
+def _begin(access: Access, connection: apsw.Connection, batches: Sequence[StreamBatch]) -> list[Outcome]:
+    """Begins a transaction and writes the batches in it: together, or where that cannot be, each by itself."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        owner = access.incarnation.register(connection)
+        outcomes = commit.write_together(connection, access.path, batches, owner)
+        if outcomes is None:
+            _roll_back(access, connection)
+            connection.execute("BEGIN IMMEDIATE")
+            owner = access.incarnation.register(connection)
+            outcomes = commit.write_apart(connection, access.path, batches, owner)
+        return outcomes
+    except BaseException:
+        _roll_back(access, connection)
+        raise
+
+
+def _roll_back(access: Access, connection: apsw.Connection) -> None:
+    access.incarnation.rolled_back()
+    if not connection.getautocommit():
+        connection.execute("ROLLBACK")
 
 
 def _find_out(

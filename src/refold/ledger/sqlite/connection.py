@@ -87,6 +87,14 @@ def query(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> 
     return connection.execute(sql, values).fetchall()
 
 
+def changed_all(connection: apsw.Connection, sql: str, rows: Sequence[Sequence[Any]]) -> bool:
+    """Runs an UPDATE of one row for each of `rows`; whether each found its row."""
+    before = connection.total_changes()
+    if rows:
+        connection.executemany(sql, rows)
+    return connection.total_changes() - before == len(rows)
+
+
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
     """A write transaction for a block: committed at its end, rolled back when it or the commit raises."""

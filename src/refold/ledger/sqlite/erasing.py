@@ -8,8 +8,9 @@ process that writes to the ledger.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
@@ -18,12 +19,12 @@ from refold.events.catalog import Catalog
 from refold.events.identity import Stream, run_folder
 from refold.ledger.artifacts import ArtifactFiles
 from refold.ledger.sqlite import heads
-from refold.ledger.sqlite.commit import write_rows
+from refold.ledger.sqlite.commit import put_rows
 from refold.ledger.sqlite.connection import BUSY_MILLISECONDS, query, transaction
 from refold.ledger.sqlite.heads import SHIFT, HeadRow
 from refold.ledger.sqlite.lockfile import MIGRATOR, LockFile
 from refold.ledger.sqlite.refolding import refold_stream, rename_intents, scope_of, side_tables
-from refold.projections import new_state
+from refold.projections import Row, new_state
 from refold.projections.rows import IntentRow
 
 _log = logging.getLogger("refold.ledger.erasing")
@@ -72,7 +73,10 @@ def take_content(connection: apsw.Connection, run: HeadRow, annex: HeadRow, cata
         heads.replace(connection, head, head._replace(erased=erased))
         state = new_state(scope, Stream.parse(head.stream))
         for rows in refold_stream(state, connection, head, catalog):
-            write_rows(connection, *scope, [(type(row), msgspec.structs.astuple(row)) for row in rows])
+            made: dict[type[Row], list[tuple[Any, ...]]] = defaultdict(list)
+            for row in rows:
+                made[type(row)].append((*scope, *msgspec.structs.astuple(row)))
+            put_rows(connection, made)
         rename_intents(connection, connection, head, IntentRow.TABLE.name, catalog)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -81,24 +81,25 @@ def insert(connection: apsw.Connection, row: HeadRow) -> HeadRow:
     return sealed
 
 
+MOVE = (
+    "UPDATE stream_heads SET seq = ?, hash = ?, epoch = ?, owner = ?, closed = ?, erased = ?, row_digest = ? "
+    "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? "
+    "AND seq = ? AND hash = ? AND epoch = ? AND owner IS ?"
+)
+"""Compare-and-set: changes one row where it still has the seq, hash, epoch and owner that somebody knew it with."""
+
+
 def replace(connection: apsw.Connection, old: HeadRow, new: HeadRow) -> bool:
-    """Compare-and-set: puts `new` where the head still has `old`'s seq, hash, epoch and owner. False: somebody else
-    was there.
-    """
+    """Puts `new` where `old` still is. False: somebody else was there."""
     sealed = new.sealed()
-    connection.execute(
-        "UPDATE stream_heads SET seq = ?, hash = ?, epoch = ?, owner = ?, closed = ?, erased = ?, row_digest = ? "
-        "WHERE tenant_id = ? AND workspace_id = ? AND stream_no = ? "
-        "AND seq = ? AND hash = ? AND epoch = ? AND owner IS ?",
-        (
-            *sealed[4:],
-            old.tenant_id,
-            old.workspace_id,
-            old.stream_no,
-            old.seq,
-            old.hash,
-            old.epoch,
-            old.owner,
-        ),
-    )
+    connection.execute(MOVE, (*sealed[4:], old.tenant_id, old.workspace_id, old.stream_no, *old.head, old.owner))
     return connection.changes() == 1
+
+
+def move(
+    number: int, scope: Scope, stream: str, previous: Head, head: Head, owner: int, closed: bool, erased: int
+) -> tuple[Any, ...]:
+    """What `MOVE` takes to bring a stream that its owner has at `previous` to `head`."""
+    columns = (*head, owner, int(closed), erased)
+    digest = row_digest(number, *scope, stream, *columns)
+    return (*columns, digest, *scope, number, *previous, owner)

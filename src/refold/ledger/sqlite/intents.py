@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import apsw
 
 from refold.errors import RefoldError
-from refold.events.identity import Scope, Stream
+from refold.events.identity import Scope
 from refold.ledger.errors import IntentMoved, KeyConflict
-from refold.ledger.port import IntentMove
-from refold.ledger.sqlite.connection import query
+from refold.ledger.port import IntentMove, StreamBatch
+from refold.ledger.sqlite.connection import changed_all, query
 from refold.ledger.sqlite.schema import columns
 from refold.projections.intents import CLAIMED
 from refold.projections.rows import IntentRow
@@ -33,44 +32,53 @@ _KEY = _NAMES.index("idempotency_key")
 _REVISION = _NAMES.index("revision")
 
 
-def move(connection: apsw.Connection, scope: Scope, stream: Stream, moves: Sequence[IntentMove]) -> None:
-    """Writes each intent where it stands at the revision that its move builds on. Raises IntentMoved, KeyConflict."""
-    for before, row in moves:
-        if before:
-            connection.execute(_UPDATE, (*scope, *row, before))
-            if connection.changes() != 1:
-                raise _moved(connection, scope, stream, row)
-        else:
-            try:
-                connection.execute(_INSERT, (*scope, *row))
-            except apsw.ConstraintError:
-                raise _taken(connection, scope, stream, row) from None
+class Stale(Exception):
+    """An intent does not stand at the revision that a move builds on."""
 
 
-def _taken(connection: apsw.Connection, scope: Scope, stream: Stream, row: tuple[Any, ...]) -> RefoldError:
+def move(connection: apsw.Connection, moves: Sequence[tuple[str, str, IntentMove]]) -> None:
+    """Writes each intent (tenant, workspace, move) where it stands at the revision that the move builds on.
+
+    Raises Stale, or SQLite's ConstraintError where a new one's id or key is taken; `refusal` then says what is wrong.
+    """
+    if not moves:
+        return
+    new = [(tenant, workspace, *each.row) for tenant, workspace, each in moves if not each.before]
+    connection.executemany(_INSERT, new)
+    old = [(tenant, workspace, *each.row, each.before) for tenant, workspace, each in moves if each.before]
+    if not changed_all(connection, _UPDATE, old):
+        raise Stale
+
+
+def refusal(connection: apsw.Connection, batch: StreamBatch) -> RefoldError | None:
+    """What keeps the intents of a batch from being written, in the state in which it was tried. None: nothing."""
+    for before, row in batch.intents:
+        found = query(
+            connection,
+            "SELECT revision FROM tool_intents WHERE tenant_id = ? AND workspace_id = ? AND intent_id = ?",
+            (*batch.scope, row[0]),
+        )
+        stands = found[0][0] if found else 0
+        if stands != before:
+            return IntentMoved(
+                f"{batch.stream} brings intent {row[0]} from revision {before} to {row[_REVISION]}, and it stands at "
+                f"{stands}.",
+                intent_id=row[0],
+                stream=str(batch.stream),
+            )
+        if not before and (other := _with_key(connection, batch.scope, row[_KEY])) is not None:
+            return KeyConflict(
+                f"Intent {other} has the idempotency key with which {batch.stream} claims {row[0]}.",
+                intent_id=other,
+                stream=str(batch.stream),
+            )
+    return None
+
+
+def _with_key(connection: apsw.Connection, scope: Scope, key: str) -> str | None:
     found = query(
         connection,
         "SELECT intent_id FROM tool_intents WHERE tenant_id = ? AND workspace_id = ? AND idempotency_key = ?",
-        (*scope, row[_KEY]),
+        (*scope, key),
     )
-    if not found or found[0][0] == row[0]:
-        return _moved(connection, scope, stream, row)
-    return KeyConflict(
-        f"Intent {found[0][0]} has the idempotency key with which {stream} claims {row[0]}.",
-        intent_id=found[0][0],
-        stream=str(stream),
-    )
-
-
-def _moved(connection: apsw.Connection, scope: Scope, stream: Stream, row: tuple[Any, ...]) -> IntentMoved:
-    found = query(
-        connection,
-        "SELECT revision FROM tool_intents WHERE tenant_id = ? AND workspace_id = ? AND intent_id = ?",
-        (*scope, row[0]),
-    )
-    stands = f"it is at revision {found[0][0]}" if found else "it is not there"
-    return IntentMoved(
-        f"{stream} cannot bring intent {row[0]} to revision {row[_REVISION]}: {stands}.",
-        intent_id=row[0],
-        stream=str(stream),
-    )
+    return found[0][0] if found else None

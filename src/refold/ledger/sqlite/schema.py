@@ -131,7 +131,9 @@ def upsert(row: type[Row], name: str | None = None) -> str:
         # Does the same in two thirds of the time. Where more is unique than the key it would remove somebody else's
         # row.
         return f"INSERT OR REPLACE INTO {name or row.TABLE.name} (tenant_id, workspace_id, {listed}) VALUES ({marks})"
-    changes = ", ".join(f'"{each}" = excluded."{each}"' for each in names if each not in key)
+    # What is unique says which row it is and never changes; SQLite would write the indexes of it again.
+    fixed = {*key, *(each for fields in row.TABLE.unique for each in fields)}
+    changes = ", ".join(f'"{each}" = excluded."{each}"' for each in names if each not in fixed)
     return (
         f"INSERT INTO {name or row.TABLE.name} (tenant_id, workspace_id, {listed}) VALUES ({marks}) "
         f"ON CONFLICT (tenant_id, workspace_id, {', '.join(key)}) DO UPDATE SET {changes}"

@@ -211,8 +211,8 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, *given)
             after_segment(self, *given)
 
-        def asks(original: Any, self: Executor, *given: Any) -> Any:
-            operation = original(self, *given)
+        def asks(original: Any, self: Executor, each: Any, depth: int = 2) -> Any:
+            operation = original(self, each, depth + 2)
             ask(self, operation)
             return operation
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _ENDED = ("succeeded", "failed", "canceled", "expired")
 _STANDING = ("in_doubt", "diverged", "requested", "waiting")
 """Pauses that somebody else has to end."""
+_STOPPED = {"canceled": "somebody told it to stop", "expired": "its deadline passed"}
 _POLL = 1.0
 
 
@@ -84,7 +85,7 @@ class RunHandle:
         return None
 
     def _ended(self, row: RunRow, cause: Exception | None) -> RunEnded:
-        said = row.error_message or row.error_code or "nothing more is said"
+        said = row.error_message or row.error_code or _STOPPED.get(row.status) or "nothing more is said"
         return RunEnded(
             f"Run {self.id} {row.status}: {said.removesuffix('.')}.",
             remedy=cause.remedy if isinstance(cause, RefoldError) and not isinstance(cause, StepFailed) else None,

@@ -33,6 +33,7 @@ from refold.projections.rows import RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.configuration import config_digest
 from refold.runtime.handle import RunHandle
+from refold.runtime.inputs import BadInput
 from refold.runtime.operations import Fields
 from refold.runtime.posting import pause, post, post_cancel, post_signal
 from refold.runtime.record import read_fields
@@ -130,9 +131,11 @@ class Refold:
         """Starts a run of a workflow. It is durable when this returns, and goes on by itself.
 
         With a `key` that a run of this scope has, that run is returned, whatever its status. `deadline` is in seconds
-        from now. Raises NotRegistered, NotRecordable, KeyConflict.
+        from now. Raises NotRegistered, BadInput, NotRecordable, KeyConflict.
         """
         found = self.app.registered(workflow)
+        if input is not None and not found.takes_input:
+            raise BadInput(f"Workflow {found.name} takes no input.", workflow=found.name)
         encoded = self.app.codec.encode(input, found.input_hint)
         self.app.codec.decode(encoded, found.input_hint)
         run_id = self.ledger.ids.new("run")

@@ -103,6 +103,8 @@ def decode_error(stored: bytes, known: Mapping[str, type[BaseException]], types:
 
 def message_of(error: BaseException) -> str:
     """What an exception says, and what those in a group say; its class's name where saying it fails."""
+    if isinstance(error, asyncio.CancelledError):
+        return ""  # What libraries put there names objects by their addresses, which no replay has again.
     try:
         said = str(error)
     except Exception as again:  # noqa: BLE001 - somebody's __str__

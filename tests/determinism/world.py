@@ -113,7 +113,7 @@ class World:
 
     def _resting(self, live: Live) -> bool:
         executor = live.executor
-        if not executor.asked and not _parked and live.paused is None:
+        if executor._scheduled or (not executor.asked and not _parked and live.paused is None):
             return False  # It goes on by itself, or ends.
         return all(self._ours(each) for each in executor.asked.values())
 

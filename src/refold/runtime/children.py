@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ from refold.events.envelope import Event
 from refold.events.identity import keyed_digest
 from refold.ids import encode_ulid
 from refold.ledger.drafts import Draft
+from refold.ledger.errors import StreamClosed
 from refold.runtime.errors import ChildFailed, RunEnded
 from refold.runtime.operations import Fields, Operation
 from refold.runtime.steps import Codec, input_difference
@@ -91,7 +93,8 @@ class Children:
     async def _cancel(self, operation: Operation) -> None:
         child = self._child_id(operation)
         if await self._opened.exists(child):
-            await self._opened.cancel(child, basis=f"its parent {self._run_id} does not want it any more", by="")
+            with suppress(StreamClosed):  # It has ended meanwhile.
+                await self._opened.cancel(child, basis=f"its parent {self._run_id} does not want it any more", by="")
 
     async def _perform(self, operation: Operation, live: Live) -> None:
         ask: Any = operation.ask

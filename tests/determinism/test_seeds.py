@@ -77,23 +77,24 @@ async def one(seed: int, ledger: Path) -> None:
             await compare_whole(rf, run_id, traces[run_id])
 
 
-Stood = tuple[int, list[str] | None]
+Stood = tuple[int, list[str]]
 
 
 async def stopped_at(rf: Refold, run_id: str, cut: int | None, latencies: str) -> Stood | None:
-    """Lets the run live up to a seq. Where it stood, and what its code waited for, None where that had ended and the run
-    waited for what it had given up; None when the run has ended before.
-    """
-    live = await World(rf, run_id, latencies).drive(cut)
+    """Lets the run live up to a seq. Where it stood, and what its code waited for; None when it has ended before."""
+    world = World(rf, run_id, latencies)
+    live = await world.drive(cut)
+    if live is not None and live.executor.main.done():
+        live = await world.drive()
     if live is None:
         return None
-    return live.writer.head.seq, None if live.executor.main.done() else sorted(live.executor.asked)
+    return live.writer.head.seq, sorted(live.executor.asked)
 
 
 async def compare_part(rf: Refold, run_id: str, stood: Stood) -> None:
     part = await rf.replay(run_id, Partial(until=stood[0]))
     assert part.equal, part.divergences
-    assert stood[1] is None or sorted(each["site"] for each in part.state["waits_for"]) == stood[1]
+    assert sorted(each["site"] for each in part.state["waits_for"]) == stood[1]
 
 
 async def compare_whole(rf: Refold, run_id: str, traces: list[Trace]) -> None:

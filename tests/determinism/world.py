@@ -113,7 +113,7 @@ class World:
 
     def _resting(self, live: Live) -> bool:
         executor = live.executor
-        if not executor.asked and not _parked and live.paused is None:
+        if executor._scheduled or (not executor.asked and not _parked and live.paused is None):
             return False  # It goes on by itself, or ends.
         if not executor.asked and not executor.main.done():
             return False  # A segment that has just begun: its code has not asked for anything yet.

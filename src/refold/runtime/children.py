@@ -93,7 +93,7 @@ class Children:
     async def _cancel(self, operation: Operation) -> None:
         child = self._child_id(operation)
         if await self._opened.exists(child):
-            with suppress(StreamClosed):  # It has ended in between.
+            with suppress(StreamClosed):  # It has ended meanwhile.
                 await self._opened.cancel(child, basis=f"its parent {self._run_id} does not want it any more", by="")
 
     async def _perform(self, operation: Operation, live: Live) -> None:

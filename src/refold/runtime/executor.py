@@ -192,7 +192,7 @@ class Executor:
             return self._read()
         if self._record.exhausted and not self.at_frontier:
             self.at_frontier = True
-            self.source.frontier()
+            self.source.frontier(list(self._left.values()))
         if self.at_frontier or not self._diverge(self._compare.spinning(error, iter(self._record.take, None), self)):
             self.failure = error
             self.source.ended()

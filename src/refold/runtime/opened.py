@@ -245,8 +245,10 @@ class Refold:
         parent: RunCreated,
         parent_id: str,
         path: str,
-    ) -> None:
-        """Makes a child run where it is not there yet, and sees that it goes on."""
+    ) -> str:
+        """Makes a child run where it is not there yet, and sees that it goes on. Returns its id, or that of the run that
+        has its key already. Raises KeyConflict when that one does other work.
+        """
         row = await self._row(run_id)
         if row is None:
             facts = msgspec.structs.replace(
@@ -256,9 +258,10 @@ class Refold:
                 parent_run_id=parent_id,
                 site_path=path,
             )
-            await self._create(facts, input.data, run_id, key, workflow.budget)
-        elif row.reason != "diverged" and (run_id not in self._runs or self._runs[run_id].over):
+            return (await self._create(facts, input.data, run_id, key, workflow.budget)).id
+        if row.reason != "diverged" and (run_id not in self._runs or self._runs[run_id].over):
             self._runs[run_id] = Running(self, run_id)
+        return run_id
 
     async def exists(self, run_id: str) -> bool:
         """Whether there is a run of this id."""

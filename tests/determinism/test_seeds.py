@@ -81,7 +81,8 @@ Stood = tuple[int, list[str] | None]
 
 
 async def stopped_at(rf: Refold, run_id: str, cut: int | None, latencies: str) -> Stood | None:
-    """Lets the run live up to a seq. Where it stood, and what its code waited for, None where that had ended and the run
+    """Lets the run live up to a seq. Where it stood, and what its code waited for, None where that had ended and
+    the run
     waited for what it had given up; None when the run has ended before.
     """
     live = await World(rf, run_id, latencies).drive(cut)

@@ -59,6 +59,8 @@ _OURS: dict[str, type[RefoldError]] = {
 
 def encode_error(error: BaseException, known: Mapping[str, type[BaseException]], types: Registry) -> Encoded:
     """The stored form of an exception. What cannot be recorded of it is left out; its message stays."""
+    if isinstance(error, asyncio.CancelledError):
+        error = asyncio.CancelledError()  # Its text is for debuggers; cancel scopes put addresses in memory into it.
     name = _name_of(error, known)
     recorded: dict[str, Any] = {"type": name or type(error).__qualname__, "message": message_of(error)}
     encoded = values.encode(recorded)

@@ -246,8 +246,8 @@ class Refold:
         parent_id: str,
         path: str,
     ) -> str:
-        """Makes a child run where it is not there yet, and sees that it goes on. Returns its id, or that of the run that
-        has its key already. Raises KeyConflict when that one does other work.
+        """Makes a child run where it is not there yet, and sees that it goes on. Returns its id, or that of the run
+        that has its key already. Raises KeyConflict when that one does other work.
         """
         row = await self._row(run_id)
         if row is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold import App, Run, RunPaused
+from refold import App, InferenceSkipping, Run, RunEnded, RunPaused, StepFailed
 
 PATIENCE = 10.0
 """Seconds after which a run counts as stuck."""
@@ -40,3 +40,43 @@ async def test_whatever_an_unsafe_tool_raises_is_a_doubt(error: type[BaseExcepti
         with pytest.raises(RunPaused) as paused:
             await asyncio.wait_for(run.result(), PATIENCE)
     assert paused.value.reason == "in_doubt"
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+@pytest.mark.parametrize("error", [NotAnException, GeneratorExit, SystemExit, asyncio.CancelledError])
+async def test_whatever_a_step_raises_fails_the_step(error: type[BaseException], plain: bool, tmp_path: Path) -> None:
+    app = App("t")
+
+    def look() -> None:
+        raise error("out of the blue")
+
+    @app.workflow()
+    async def looks(run: Run) -> str:
+        try:
+            await run.step(look if plain else raises(error))
+        except StepFailed as failed:
+            return str(failed.facts["type"])
+        return "nothing was raised"
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(looks)
+        assert await asyncio.wait_for(run.result(), PATIENCE) == error.__name__
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+@pytest.mark.parametrize("error", [NotAnException, GeneratorExit, SystemExit, asyncio.CancelledError])
+async def test_whatever_the_code_raises_fails_the_run_and_not_the_process(
+    error: type[BaseException], tmp_path: Path
+) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def leaves(run: Run) -> None:
+        await asyncio.gather(run.sleep(0), raises(error)())
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(leaves)
+        with pytest.raises(RunEnded) as ended:
+            await asyncio.wait_for(run.result(), PATIENCE)
+        assert ended.value.facts["status"] == "failed"
+        assert (await rf.replay(run.id, InferenceSkipping())).equal

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from refold import App, InferenceSkipping, Run, RunEnded, RunPaused, StepFailed
+from refold import App, BadArguments, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
+from refold.errors import RefoldError
 
 PATIENCE = 10.0
 """Seconds after which a run counts as stuck."""
@@ -80,3 +81,38 @@ async def test_whatever_the_code_raises_fails_the_run_and_not_the_process(
             await asyncio.wait_for(run.result(), PATIENCE)
         assert ended.value.facts["status"] == "failed"
         assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+async def test_what_refold_did_not_expect_is_told_to_whoever_waits(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def asks(run: Run) -> str | None:
+        return await run.env("\ud800")
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(asks)
+        with pytest.raises(RefoldError, match="UnicodeEncodeError") as told:
+            await asyncio.wait_for(run.result(), PATIENCE)
+        assert told.value.code == "internal"
+        assert (await run.row()).status == "running"
+
+
+async def test_a_models_arguments_that_nest_too_deeply_do_not_fit(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.tool(effect="read")
+    async def look(n: int) -> int:
+        return n
+
+    @app.workflow()
+    async def obeys(run: Run) -> str:
+        try:
+            await run.call(ModelCall("c1", "look", "[" * 100_000))
+        except BadArguments as error:
+            return error.code
+        return "called"
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(obeys)
+        assert await asyncio.wait_for(run.result(), PATIENCE) == "bad_arguments"

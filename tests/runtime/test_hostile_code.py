@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from refold import App, BadArguments, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
+from refold.clock import SystemClock
 from refold.errors import RefoldError
 
 PATIENCE = 10.0
@@ -116,3 +117,31 @@ async def test_a_models_arguments_that_nest_too_deeply_do_not_fit(tmp_path: Path
     async with app.open(str(tmp_path / "l.db")) as rf:
         run = await rf.start(obeys)
         assert await asyncio.wait_for(run.result(), PATIENCE) == "bad_arguments"
+
+
+class PutBack(SystemClock):
+    """A clock that somebody puts back while a run uses it."""
+
+    behind_us = 0
+
+    def now(self) -> int:
+        return super().now() - self.behind_us
+
+    def put_back(self) -> None:
+        self.behind_us = 3_600_000_000
+
+
+async def test_a_clock_that_was_put_back_does_not_lengthen_a_sleep(tmp_path: Path) -> None:
+    app = App("t")
+    clock = PutBack()
+
+    @app.workflow()
+    async def rests(run: Run) -> str:
+        await run.step(clock.put_back)
+        await run.sleep(0.01)
+        return "awake"
+
+    async with app.open(str(tmp_path / "l.db"), clock=clock) as rf:
+        run = await rf.start(rests)
+        assert await asyncio.wait_for(run.result(), PATIENCE) == "awake"
+        assert (await rf.replay(run.id, InferenceSkipping())).equal

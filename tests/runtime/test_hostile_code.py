@@ -12,6 +12,7 @@ import pytest
 from refold import App, BadArguments, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
 from refold.clock import SystemClock
 from refold.errors import RefoldError
+from refold.ledger.errors import LedgerClosed
 
 PATIENCE = 10.0
 """Seconds after which a run counts as stuck."""
@@ -145,3 +146,18 @@ async def test_a_clock_that_was_put_back_does_not_lengthen_a_sleep(tmp_path: Pat
         run = await rf.start(rests)
         assert await asyncio.wait_for(run.result(), PATIENCE) == "awake"
         assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+async def test_after_the_ledger_was_closed_nothing_waits_and_nothing_is_written(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def waits(run: Run) -> None:
+        await run.signal("never")
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(waits)
+        waiting = asyncio.create_task(run.result())
+    for late in (waiting, run.result(), rf.start(waits)):
+        with pytest.raises(LedgerClosed):
+            await asyncio.wait_for(late, PATIENCE)

@@ -73,7 +73,7 @@ class Steps(_Forgotten):
                 value = await ask.function(*ask.args, **ask.options)
             except KeyboardInterrupt:
                 raise
-            except BaseException as raised:  # noqa: BLE001 - the step's outcome
+            except BaseException as raised:
                 if operation.done() or live.executor.stopped:
                     raise  # It was told to end.
                 error = raised

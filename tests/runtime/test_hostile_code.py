@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold import App, BadArguments, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
+from refold import App, BadArguments, Doubt, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
 from refold.clock import SystemClock
 from refold.errors import RefoldError
 from refold.ledger.errors import LedgerClosed
@@ -161,3 +161,27 @@ async def test_after_the_ledger_was_closed_nothing_waits_and_nothing_is_written(
     for late in (waiting, run.result(), rf.start(waits)):
         with pytest.raises(LedgerClosed):
             await asyncio.wait_for(late, PATIENCE)
+
+
+@pytest.mark.parametrize("error", [NotAnException, SystemExit, asyncio.CancelledError])
+async def test_whatever_a_probe_raises_it_cannot_tell(error: type[BaseException], tmp_path: Path) -> None:
+    app = App("t")
+    doubts: list[Doubt] = []
+
+    async def look_up(doubt: Doubt) -> None:
+        doubts.append(doubt)
+        raise error("out of the blue")
+
+    charge = app.tool(name="charge", effect="unsafe", probe=look_up)(raises(ConnectionResetError))
+
+    @app.workflow()
+    async def pays(run: Run) -> None:
+        await charge()
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(pays)
+        with pytest.raises(RunPaused):
+            await asyncio.wait_for(run.result(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            while len(doubts) < 2:  # It is asked again.
+                await rf.ledger.store.changed()

@@ -114,6 +114,10 @@ class Gateway:
         """Looks at once at whatever calls wait for."""
         self._sender.ways_out.wake()
 
+    def ended(self) -> None:
+        """The run's end is durable: nothing that its calls may still answer can be put on record."""
+        self._sender.forget_attempts()
+
     def close(self) -> None:
         """Stops watching for resolutions."""
         self._sender.ways_out.close()

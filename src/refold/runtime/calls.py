@@ -223,5 +223,9 @@ class Calls:
                 )
         return drafts
 
+    def ended(self) -> None:
+        """The run's end is durable."""
+        self.gateway.ended()
+
     def close(self) -> None:
         self.gateway.close()

@@ -239,6 +239,7 @@ class Live:
         self._append(self._ending.draft(value, error))
         self.executor.closed = True
         await self.writer.barrier()
+        self._calls.ended()
         await self.writer.close()
         self.executor.stop()
         self.moved.set()

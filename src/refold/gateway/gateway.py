@@ -22,7 +22,7 @@ from refold.gateway.errors import ChangedCall
 from refold.gateway.identity import Identity, checked_key, derived_key, fingerprint, given_key
 from refold.gateway.inbox import intent_of
 from refold.gateway.outcomes import fields_of
-from refold.gateway.receipts import first_difference, read_receipt, receipt_event
+from refold.gateway.receipts import changed_path, read_receipt, receipt_event
 from refold.gateway.records import Call, CallRecords
 from refold.gateway.sending import Sender
 from refold.gateway.sweeping import doubt_abandoned_stream
@@ -235,7 +235,7 @@ class Gateway:
     async def _conflict(self, call: Call, flight: Flight, row: IntentRow) -> list[Draft]:
         tool = call.tool
         if (row.tool, row.tool_version) == (tool.name, tool.version):
-            path = await first_difference(self._scope, row, call.encoded)
+            path = await changed_path(self._scope, row, call.encoded)
         else:
             path = "version"
         if flight.identity.kind == "derived":

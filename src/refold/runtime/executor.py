@@ -55,8 +55,7 @@ class Executor:
         self._arrived: deque[Any] = deque()
         self._progressed: deque[tuple[Event, Fields]] = deque()
         self.signals = Mailbox()
-        self.seq = 0
-        """The last event that was delivered or passed over."""
+        self.seq = 0  # The last event that was delivered or passed over.
         self.at_frontier = False
         self.stopped = False
         self.closed = False  # The run has its end on record.
@@ -68,8 +67,7 @@ class Executor:
         """The task of the workflow's function."""
         self._begun = False
         self.segment = 0
-        self.failure: BaseException | None = None
-        """What the code was ended with, instead of by itself."""
+        self.failure: BaseException | None = None  # What the code was ended with, instead of by itself.
         self._unfit: Divergence | None = None
 
     # From outside.
@@ -190,11 +188,15 @@ class Executor:
                 raise
 
     def _never_quiet(self, error: NeverQuiet) -> None:
-        if self.at_frontier:
+        if self._record.unread:
+            return self._read()
+        if self._record.exhausted and not self.at_frontier:
+            self.at_frontier = True
+            self.source.frontier(list(self._left.values()))
+        if self.at_frontier or not self._diverge(self._compare.spinning(error, iter(self._record.take, None), self)):
             self.failure = error
             self.source.ended()
-        else:
-            self._diverge(self._compare.spinning(self.seq, error))
+        return None
 
     def _go(self, until: int) -> None:
         if not self.at_frontier and not self._catch_up(until):

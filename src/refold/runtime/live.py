@@ -25,7 +25,7 @@ from refold.runtime.budget import Spent
 from refold.runtime.calls import Calls
 from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
-from refold.runtime.errors import BudgetExceeded, NothingMoves
+from refold.runtime.errors import BudgetExceeded, nothing_moves
 from refold.runtime.executor import Executor
 from refold.runtime.failures import encode_error
 from refold.runtime.frontier import Role, role_of
@@ -173,7 +173,7 @@ class Live:
         executor = self.executor
         asked = list(executor.asked.values())
         if not asked and not executor.main.done():
-            executor.failure = NothingMoves("The code waits, and no operation is under way that could move it.")
+            executor.failure = nothing_moves()
             self.ended()
             return
         if not asked:

@@ -102,3 +102,24 @@ def test_items_with_names_of_their_own_keep_their_outputs_whatever_their_order(t
 
     assert asyncio.run(second()) == ["NEW", "C", "A", "B", "on"]
     assert RAN == ["a", "b", "c", "new"]
+
+
+def test_another_result_of_the_same_answers_is_told(tmp_path: Path) -> None:
+    def app(add: int) -> App:
+        made = App("t")
+
+        @made.workflow()
+        async def work(run: Run) -> int:
+            return len(await run.step(handle, "a")) + add
+
+        return made
+
+    async def ask() -> Any:
+        async with app(0).open(str(tmp_path / "l.db")) as rf:
+            run = await rf.start("work")
+            assert await run.result() == 1
+        async with app(1).open(str(tmp_path / "l.db")) as rf:
+            return await rf.replay(run.id, InferenceSkipping())
+
+    (divergence,) = asyncio.run(ask()).divergences
+    assert (divergence.kind, divergence.first_difference) == ("output", "$.output was 1 and is 2")

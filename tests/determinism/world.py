@@ -115,6 +115,8 @@ class World:
         executor = live.executor
         if executor._scheduled or (not executor.asked and not _parked and live.paused is None):
             return False  # It goes on by itself, or ends.
+        if not executor.asked and not executor.main.done():
+            return False  # A segment that has just begun: its code has not asked for anything yet.
         return all(self._ours(each) for each in executor.asked.values())
 
     def _ours(self, operation: Operation) -> bool:
@@ -209,8 +211,8 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, *given)
             after_segment(self, *given)
 
-        def asks(original: Any, self: Executor, *given: Any) -> Any:
-            operation = original(self, *given)
+        def asks(original: Any, self: Executor, each: Any, depth: int = 2) -> Any:
+            operation = original(self, each, depth + 2)
             ask(self, operation)
             return operation
 

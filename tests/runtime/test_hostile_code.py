@@ -9,9 +9,20 @@ from typing import Any
 
 import pytest
 
-from refold import App, BadArguments, Doubt, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
+from refold import (
+    App,
+    BadArguments,
+    Doubt,
+    InferenceFailed,
+    InferenceSkipping,
+    ModelCall,
+    Run,
+    RunEnded,
+    RunPaused,
+    Scripted,
+    StepFailed,
+)
 from refold.clock import SystemClock
-from refold.errors import RefoldError
 from refold.ledger.errors import LedgerClosed
 
 PATIENCE = 10.0
@@ -94,9 +105,8 @@ async def test_what_refold_did_not_expect_is_told_to_whoever_waits(tmp_path: Pat
 
     async with app.open(str(tmp_path / "l.db")) as rf:
         run = await rf.start(asks)
-        with pytest.raises(RefoldError, match="UnicodeEncodeError") as told:
+        with pytest.raises(UnicodeEncodeError):
             await asyncio.wait_for(run.result(), PATIENCE)
-        assert told.value.code == "internal"
         assert (await run.row()).status == "running"
 
 
@@ -185,3 +195,22 @@ async def test_whatever_a_probe_raises_it_cannot_tell(error: type[BaseException]
         async with asyncio.timeout(PATIENCE):
             while len(doubts) < 2:  # It is asked again.
                 await rf.ledger.store.changed()
+
+
+@pytest.mark.parametrize("error", [NotAnException, SystemExit, asyncio.CancelledError])
+async def test_whatever_a_provider_raises_fails_the_inference(error: type[BaseException], tmp_path: Path) -> None:
+    def answer(request: object) -> str:
+        raise error("out of the blue")
+
+    app = App("t", models={"main": Scripted(answer)})
+
+    @app.workflow()
+    async def asks(run: Run) -> str:
+        try:
+            return (await run.infer("main", messages=[{"role": "user", "content": "?"}])).text
+        except InferenceFailed as failed:
+            return failed.code
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(asks)
+        assert await asyncio.wait_for(run.result(), PATIENCE) == "inference_failed"

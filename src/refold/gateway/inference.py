@@ -164,7 +164,11 @@ class Inference:
             return error
         except TimeoutError:
             return InferenceTimeout(f"{provider.name} did not answer within {ask.timeout:g} s.", timeout=ask.timeout)
-        except Exception as error:  # noqa: BLE001 - a provider's bug is a failure of the step, not of the run's process
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
             _log.warning("provider %s raised %s", provider.name, type(error).__name__)
             return InferenceFailed(f"{provider.name} raised {type(error).__name__}: {error}")
 

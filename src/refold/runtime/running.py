@@ -97,9 +97,6 @@ class Running:
         except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
             _log.warning("run %s cannot go on here: %s", self.run_id, code_of(error))
             self.error = error
-        except Exception as error:  # noqa: BLE001 - whoever waits for the run is told, and not left to wait for ever
-            _log.error("run %s cannot go on here: %s", self.run_id, type(error).__qualname__)
-            self.error = _unexpected(self.run_id, error)
         finally:
             if self._writer is not None:
                 await self._let_go(self._writer)
@@ -282,13 +279,6 @@ class Running:
         """Lets the run go: the next process that opens it goes on from its record."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-
-
-def _unexpected(run_id: str, error: Exception) -> RefoldError:
-    said = f"{type(error).__qualname__}: {error}".removesuffix(".")
-    unexpected = RefoldError(f"Run {run_id} cannot go on here, for no reason that refold knows: {said}.", run_id=run_id)
-    unexpected.__cause__ = error
-    return unexpected
 
 
 def _no_end(event: Event, fields: Any, executor: Executor) -> None:

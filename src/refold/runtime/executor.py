@@ -187,6 +187,10 @@ class Executor:
         elif operation.begun and not operation.cancelling:  # One that drains is begun again instead.
             self._left[operation.site] = operation
 
+    def is_past(self, event: Event) -> bool:
+        """Whether the code is done with what an event is about."""
+        return self._sites.is_past(event)
+
     def cut(self, operation: Operation) -> None:
         """The code wants no more of a stream; its end is still to be recorded, and awaited."""
         if not operation.begun:

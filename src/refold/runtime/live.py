@@ -365,7 +365,12 @@ class Live:
             return
         if self.paused in ("in_doubt", "waiting") and event.type in ("tool.resolved", "tool.dispatched"):
             self._resumed()
-        if event.site and role_of(event) is not Role.NONE:
+        role = role_of(event)
+        if role is Role.OUTCOME and self.executor.is_past(event):
+            # At once: an equal call that waits for this one looks as soon as the answer is there, and must know that
+            # nobody got it.
+            self._calls.given_up(event)
+        if event.site and role is not Role.NONE:
             self.executor.progressed(event)
 
     async def end(self) -> None:

@@ -45,11 +45,12 @@ def test_what_is_no_workflow_is_refused_with_a_sentence(target: str) -> None:
         load_workflow(target, Setting("", "default"))
 
 
-def test_a_module_that_fails_is_told_in_one_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("broken_shop.py").write_text("raise LookupError('no price list')\n")
-    answer = call("run", "broken_shop:buy", "--json")
+@pytest.mark.parametrize("error", ["LookupError", "SystemExit", "BaseException"])
+def test_a_module_that_fails_is_told_in_one_sentence(call: Call, error: str) -> None:
+    Path(f"broken_{error}.py").write_text(f"raise {error}('no price list')\n")
+    answer = call("run", f"broken_{error}:buy", "--json")
     assert (answer.status, answer.error["code"]) == (2, "bad_target")
-    assert "LookupError: no price list" in answer.error["message"]
+    assert f"{error}: no price list" in answer.error["message"]
 
 
 def test_the_folder_of_the_settings_file_is_importable_from_below(

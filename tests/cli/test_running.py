@@ -95,6 +95,7 @@ def test_people_see_the_events_and_then_the_result(ledger: Path, call: Call) -> 
         ('{"id": "o1"}', "amount"),
         ("{", "truncated"),
         ("[]", "expected `object`"),
+        (f'{{"id": "o1", "amount": 1, "more": {"[" * 100_000}', "recursion"),
     ],
 )
 def test_an_input_that_does_not_fit_is_refused_with_its_path(ledger: Path, call: Call, given: str, where: str) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from refold import App, BadArguments, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
+from refold import App, BadArguments, Doubt, InferenceSkipping, ModelCall, Run, RunEnded, RunPaused, StepFailed
+from refold.clock import SystemClock
 from refold.errors import RefoldError
+from refold.ledger.errors import LedgerClosed
 
 PATIENCE = 10.0
 """Seconds after which a run counts as stuck."""
@@ -116,3 +118,70 @@ async def test_a_models_arguments_that_nest_too_deeply_do_not_fit(tmp_path: Path
     async with app.open(str(tmp_path / "l.db")) as rf:
         run = await rf.start(obeys)
         assert await asyncio.wait_for(run.result(), PATIENCE) == "bad_arguments"
+
+
+class PutBack(SystemClock):
+    """A clock that somebody puts back while a run uses it."""
+
+    behind_us = 0
+
+    def now(self) -> int:
+        return super().now() - self.behind_us
+
+    def put_back(self) -> None:
+        self.behind_us = 3_600_000_000
+
+
+async def test_a_clock_that_was_put_back_does_not_lengthen_a_sleep(tmp_path: Path) -> None:
+    app = App("t")
+    clock = PutBack()
+
+    @app.workflow()
+    async def rests(run: Run) -> str:
+        await run.step(clock.put_back)
+        await run.sleep(0.01)
+        return "awake"
+
+    async with app.open(str(tmp_path / "l.db"), clock=clock) as rf:
+        run = await rf.start(rests)
+        assert await asyncio.wait_for(run.result(), PATIENCE) == "awake"
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+async def test_after_the_ledger_was_closed_nothing_waits_and_nothing_is_written(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def waits(run: Run) -> None:
+        await run.signal("never")
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(waits)
+        waiting = asyncio.create_task(run.result())
+    for late in (waiting, run.result(), rf.start(waits)):
+        with pytest.raises(LedgerClosed):
+            await asyncio.wait_for(late, PATIENCE)
+
+
+@pytest.mark.parametrize("error", [NotAnException, SystemExit, asyncio.CancelledError])
+async def test_whatever_a_probe_raises_it_cannot_tell(error: type[BaseException], tmp_path: Path) -> None:
+    app = App("t")
+    doubts: list[Doubt] = []
+
+    async def look_up(doubt: Doubt) -> None:
+        doubts.append(doubt)
+        raise error("out of the blue")
+
+    charge = app.tool(name="charge", effect="unsafe", probe=look_up)(raises(ConnectionResetError))
+
+    @app.workflow()
+    async def pays(run: Run) -> None:
+        await charge()
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(pays)
+        with pytest.raises(RunPaused):
+            await asyncio.wait_for(run.result(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            while len(doubts) < 2:  # It is asked again.
+                await rf.ledger.store.changed()

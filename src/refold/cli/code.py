@@ -113,5 +113,7 @@ def _load(target: str, folder: Path) -> tuple[ModuleType, Any]:
         return module, operator.attrgetter(attribute)(module)
     except AttributeError as error:
         raise BadTarget(f"{target} cannot be found: {error}.", target=target) from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # A script ends with SystemExit, which would be taken for our own status.
         raise BadTarget(f"{name} cannot be imported: {type(error).__name__}: {error}.", target=target) from error

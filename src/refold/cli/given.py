@@ -31,5 +31,5 @@ def json_value(data: bytes | None, option: str) -> Any:
         return None
     try:
         return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise click.BadParameter(f"it is no JSON: {error}.", param_hint=option) from error

@@ -55,7 +55,13 @@ async def ask(tool: Tool[Any, Any], doubt: Doubt) -> object:
                 return await cast(Awaitable[object], tool.probe(doubt))
             answer = await _in_thread(lambda: cast(Any, tool.probe)(doubt))
             return await answer if inspect.isawaitable(answer) else answer
-    except Exception:  # noqa: BLE001 - that it failed says nothing about the call
+    except asyncio.CancelledError:
+        if cast(asyncio.Task[Any], asyncio.current_task()).cancelling():
+            raise  # It is whoever asks that was told to end.
+        return CannotTell()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - that it failed says nothing about the call
         return CannotTell()
 
 

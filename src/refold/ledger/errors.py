@@ -33,6 +33,13 @@ class StreamClosed(RefoldError):
     remedy = "Later facts (feedback, resolutions, erasure) go to the run's annex."
 
 
+class LedgerClosed(RefoldError):
+    """The ledger was closed, and something that was made with it is used all the same."""
+
+    code = "ledger_closed"
+    remedy = "Open it again. Runs that had not ended go on then."
+
+
 class StreamFull(RefoldError):
     """The stream holds as many events as one can: 2^32 - 1."""
 

@@ -11,7 +11,7 @@ from refold.events.catalog.run import RunCreated
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import UnknownType, ValueDamaged
-from refold.ledger.errors import RunNotFound, StreamOwned
+from refold.ledger.errors import LedgerClosed, RunNotFound, StreamOwned
 from refold.projections.rows import RunRow, ToolCallRow
 from refold.runtime.errors import RunEnded, RunPaused, StepFailed
 from refold.runtime.operations import Fields
@@ -60,6 +60,8 @@ class RunHandle:
                 return await self._value(row)
             if running is not None and running.error is not None and not isinstance(running.error, StreamOwned):
                 raise running.error
+            if self._opened.closed:
+                raise LedgerClosed(f"The ledger was closed before run {self.id} had ended.", run_id=self.id)
             if row.status == "paused" and row.reason in _STANDING and (running is None or running.stands(row.reason)):
                 raise await self._paused(row)
             await self._look_at_children(running)

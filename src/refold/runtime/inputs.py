@@ -36,5 +36,5 @@ def read_json(data: bytes, hint: Any, what: str) -> Any:
         return msgspec.json.decode(data, type=hint)
     except TypeError as error:  # An annotation that JSON has no form for: a class of somebody's own.
         raise BadInput(f"{what} cannot be read from JSON: {error}.", reason=str(error)) from None
-    except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+    except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError) as error:
         raise BadInput(f"{what} does not fit: {error}.", reason=str(error)) from None

@@ -97,6 +97,7 @@ class Refold:
         self._runs: dict[str, Running] = {}
         self._pump: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+        self.closed = False
         self.rested: Callable[[], None] = lambda: None
         """Called whenever the code of a run here has been told everything and waits: for who moves time in tests."""
 
@@ -116,6 +117,7 @@ class Refold:
         for provider in self.app.models.values():
             await provider.aclose()
         await self.ledger.close()
+        self.closed = True
 
     # Runs.
 

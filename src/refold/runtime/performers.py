@@ -73,7 +73,7 @@ class Steps(_Forgotten):
                 value = await ask.function(*ask.args, **ask.options)
             except KeyboardInterrupt:
                 raise
-            except BaseException as raised:  # noqa: BLE001 - the step's outcome
+            except BaseException as raised:
                 if operation.done() or live.executor.stopped:
                     raise  # It was told to end.
                 error = raised
@@ -135,7 +135,8 @@ class Timers(_Forgotten):
 
     def begin(self, operation: Operation, live: Live) -> None:
         ask: Any = operation.ask
-        left = max(0, ask.due_us - live.now())
+        # A clock that was put back must not make it wait longer than it was told to.
+        left = min(max(0, ask.due_us - live.now()), ask.delay_us)
         operation.work = live.call_later(left / 1_000_000, lambda: self.fire(operation, live))
 
     @staticmethod

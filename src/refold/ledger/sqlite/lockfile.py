@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from refold.ledger.errors import LedgerMissing, LedgerReadOnly
+from refold.ledger.errors import LedgerClosed, LedgerMissing, LedgerReadOnly
 
 _A, _B = 0, 1
 _FIRST_INCARNATION = 16
@@ -48,6 +48,8 @@ class LockFile:
         return self._fd is not None
 
     def _descriptor(self) -> int:
+        if self.users == 0:  # The number may be another file's by now.
+            raise LedgerClosed(f"{os.path.basename(self.path).removesuffix('-lock')} was closed.", lock=self.path)
         if self._fd is None:
             name = os.path.basename(self.path)
             raise LedgerReadOnly(f"{name} cannot be written by this process, so the ledger cannot.", lock=self.path)

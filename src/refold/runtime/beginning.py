@@ -11,7 +11,7 @@ from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.ledger.errors import RunNotFound
 from refold.ledger.port import Reader
-from refold.projections.rows import RunRow
+from refold.projections.rows import AuditRow, RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.errors import NotARun
 from refold.runtime.operations import Fields
@@ -107,7 +107,5 @@ async def _at_checkpoint(reader: Reader, stream: Stream, begin: Beginning, seq: 
 
 
 async def _stopping(reader: Reader, stream: Stream) -> str | None:
-    from refold.projections.rows import AuditRow
-
     rows = await reader.rows(AuditRow, {"stream": str(stream), "event": "run.stop_requested"}, limit=1)
     return rows[0].outcome if rows else None

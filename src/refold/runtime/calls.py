@@ -208,9 +208,9 @@ class Calls:
         """The calls of this run that wait for a way out of their doubt."""
         return [call for call, why in self.gateway.waiting.items() if why == "in_doubt"]
 
-    def abandoned(self, writer: StreamWriter, left: Collection[str]) -> list[Draft]:
+    def abandoned(self, left: Collection[str]) -> list[Draft]:
         """The events by which calls whose tool may be left stay behind in doubt."""
-        drafts = []
+        drafts, writer = [], self._writer
         for call in writer.open_calls():
             if call.tool_call_id in left and call.status == "dispatched" and call.intent_id is not None:
                 revision = writer.intent(call.intent_id).revision + 1

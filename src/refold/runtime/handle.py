@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from refold.runtime.opened import Refold
     from refold.runtime.running import Running
 
-_ENDED = ("succeeded", "failed", "canceled", "expired")
 _STANDING = ("in_doubt", "diverged", "requested", "waiting")
 """Pauses that somebody else has to end."""
 _STOPPED = {"canceled": "somebody told it to stop", "expired": "its deadline passed"}
@@ -56,7 +55,7 @@ class RunHandle:
             if running is not None:
                 running.moved.clear()
             row = await self.row()
-            if row.status in _ENDED:
+            if row.ended_at is not None:
                 return await self._value(row)
             if running is not None and running.error is not None and not isinstance(running.error, StreamOwned):
                 raise running.error

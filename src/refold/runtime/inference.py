@@ -55,6 +55,8 @@ class InferAsk:
         self.cutting: asyncio.Event | None = None
         self.parts: deque[Part] | None = deque() if streams else None
         self._codec = codec
+        self._waiter: asyncio.Future[None] | None = None
+        """Of the code that asked for the next part."""
 
     @property
     def drains(self) -> bool:
@@ -85,8 +87,6 @@ class InferAsk:
             self.parts.append(part_of(event, decoded(fields)))
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
-
-    _waiter: asyncio.Future[None] | None = None
 
     def more(self, operation: Operation) -> asyncio.Future[None]:
         """Done when there is a part, or the outcome."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import msgspec
 
@@ -37,10 +37,12 @@ from refold.runtime.explaining import explained
 from refold.runtime.failures import code_of
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
+from refold.runtime.operations import Fields
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
 from refold.runtime.posting import Kind, payload_of, post
 from refold.runtime.record import Record
 from refold.runtime.run import Run
+from refold.runtime.segment import Main
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
@@ -199,7 +201,7 @@ class Running:
             Children(opened, self.run_id, begin.created),
         ]
 
-    def _main(self, begin: Beginning, live: Live) -> Any:
+    def _main(self, begin: Beginning, live: Live) -> Main:
         app = self._opened.app
         codec = app.codec
         workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
@@ -255,7 +257,7 @@ class Running:
         else:
             live.unpause(item.key)
 
-    def _stop(self, live: Live, why: Any, basis: str, item: InboxItem | None) -> None:
+    def _stop(self, live: Live, why: Literal["canceled", "expired"], basis: str, item: InboxItem | None) -> None:
         if live.stopping(why):
             draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
             live.post(draft, None if item is None else item.key)
@@ -281,7 +283,7 @@ class Running:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-def _no_end(event: Event, fields: Any, executor: Executor) -> None:
+def _no_end(event: Event, fields: Fields, executor: Executor) -> NoReturn:
     raise AssertionError("an open run's record has no end")
 
 

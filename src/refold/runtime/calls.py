@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -154,7 +154,7 @@ class Calls:
         """What is out goes on to its end, whether or not the code waits for it; what is not, the gateway does not send.
         A tool that may be left stays behind in doubt when the run ends first.
         """
-        ask: Any = operation.ask
+        ask = cast(ToolAsk, operation.ask)
         call = live.outstanding.get(operation.site)
         if call is not None and ask.tool.on_cancel == "abandon":
             live.left.add(call)
@@ -169,7 +169,7 @@ class Calls:
             self.gateway.undelivered(call)
 
     async def _perform(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(ToolAsk, operation.ask)
         claimed = next((event for event, _ in operation.recorded if getattr(event.facts, "claim", None)), None)
         call = Call(
             tool=ask.tool,

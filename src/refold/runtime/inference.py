@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -178,7 +178,7 @@ class Inferences:
         operation.work = live.spawn(self._perform(operation, live))
 
     def cancelled(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(InferAsk, operation.ask)
         ask.cut = True
         if ask.cutting is not None:
             ask.cutting.set()
@@ -194,7 +194,7 @@ class Inferences:
             live.writer.append(draft)
 
     def _asked(self, operation: Operation, stands: Standing, live: Live) -> Ask:
-        asked: Any = operation.ask
+        asked = cast(InferAsk, operation.ask)
         events = [event for event, _ in operation.recorded]
         return Ask(
             step_id=events[0].facts.step_id if events else live.id("st"),
@@ -209,7 +209,7 @@ class Inferences:
         )
 
     async def _perform(self, operation: Operation, live: Live) -> None:
-        asked: Any = operation.ask
+        asked = cast(InferAsk, operation.ask)
         stands = standing(event for event, _ in operation.recorded)
         ask = self._asked(operation, stands, live)
         asked.cutting = ask.cut

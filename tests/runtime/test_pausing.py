@@ -18,14 +18,18 @@ from refold import (
     RunEnded,
     RunPaused,
     Stream,
+    seam,
     open_ledger,
 )
 from refold.clock import SystemClock
+from refold.events.content import seal
 from refold.gateway.doubt import resolve
 from refold.gateway.resolutions import Decision
 from refold.gateway.tools import Doubt
+from refold.ledger.port import InboxItem
 from refold.runtime.opened import Refold
 from refold.runtime.posting import post_cancel, post_signal
+from refold.runtime.running import Running
 from refold.runtime.waiting import only_others_move, result_or_let_go, waits_of
 
 
@@ -350,3 +354,30 @@ async def test_what_was_posted_while_nobody_had_the_run_comes_before_anything_is
         with pytest.raises(RunEnded) as ended:
             await (await rf.resume(run.id)).result()
         assert (ended.value.facts["status"], sent) == ("canceled", [])
+
+
+async def test_a_pause_that_comes_as_the_run_ends_does_not_disturb_the_end(tmp_path: Path) -> None:
+    app = App("t")
+    payload, _ = seal(b'{"basis": "too late"}', bytes(16))
+    ends: list[Running] = []
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        await run.signal("go")
+        ends.append(running)
+        return "over"
+
+    def at(point: str) -> None:
+        if point == "stream.append" and ends:
+            ends.pop().hand(InboxItem("pause:1", "pause", payload, "", 0))
+
+    with seam.installed(at):
+        async with app.open(str(tmp_path / "l.db")) as rf, asyncio.timeout(20):
+            run = await rf.start(work)
+            found = rf.running(run.id)
+            assert found is not None
+            running = found
+            await rf.signal(run.id, "go")
+            assert await run.result() == "over"
+            await running.task
+            assert running.error is None

@@ -325,9 +325,9 @@ class Live:
 
     async def pause(self, reason: Reason, drafted: dict[str, Any] | None = None, delivers: str | None = None) -> None:
         """Says in the record that the run waits, and for what. What the run found out by itself says nothing new of a
-        run that waits already.
+        run that waits already, and there is nothing more to say of one that has ended.
         """
-        if self.paused is not None and reason in ("in_doubt", "waiting"):
+        if self.executor.closed or (self.paused is not None and reason in ("in_doubt", "waiting")):
             return
         self.paused = reason
         self._append(Draft(RunPaused(reason), drafted), delivers)

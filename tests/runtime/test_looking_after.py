@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold import App, Run, Scripted
+from refold.errors import RefoldError
 from refold.events.catalog.inference import Usage
 from refold.gateway.prices import Price
 
@@ -29,7 +30,7 @@ async def test_code_of_the_hosts_that_fails_is_told_to_whoever_waits_for_the_res
         return (await run.infer("m", messages=[{"role": "user", "content": "hi"}])).text
 
     async with app.open(str(tmp_path / "l.db")) as rf, asyncio.timeout(20):
-        with pytest.raises(LookupError, match="no such sheet"):
+        with pytest.raises(RefoldError, match="no such sheet"):
             await (await rf.start(work)).result()
 
 

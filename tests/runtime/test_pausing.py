@@ -18,8 +18,8 @@ from refold import (
     RunEnded,
     RunPaused,
     Stream,
-    seam,
     open_ledger,
+    seam,
 )
 from refold.clock import SystemClock
 from refold.events.content import seal

@@ -34,7 +34,6 @@ from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
 from refold.runtime.explaining import explained
-from refold.runtime.failures import code_of
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.operations import Fields
@@ -63,7 +62,7 @@ class Running:
     ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
-        self.error: Exception | None = None
+        self.error: RefoldError | None = None
         """Why this process cannot go on with the run; the run itself is as its record says."""
         self.live: Live | None = None
         self.moved = asyncio.Event()
@@ -96,9 +95,12 @@ class Running:
             self.error = error
             if self._resume and isinstance(error, StreamOwned):
                 await self._ask_owner()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
-            _log.warning("run %s cannot go on here: %s", self.run_id, code_of(error))
+        except RefoldError as error:
+            _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
+        except Exception as error:  # noqa: BLE001 - whoever waits for the run is told, and not left to wait for ever
+            _log.error("run %s cannot go on here: %s", self.run_id, type(error).__qualname__)
+            self.error = _unexpected(self.run_id, error)
         finally:
             if self._writer is not None:
                 await self._let_go(self._writer)
@@ -281,6 +283,13 @@ class Running:
         """Lets the run go: the next process that opens it goes on from its record."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+def _unexpected(run_id: str, error: Exception) -> RefoldError:
+    said = f"{type(error).__qualname__}: {error}".removesuffix(".")
+    unexpected = RefoldError(f"Run {run_id} cannot go on here, for no reason that refold knows: {said}.", run_id=run_id)
+    unexpected.__cause__ = error
+    return unexpected
 
 
 def _no_end(event: Event, fields: Fields, executor: Executor) -> NoReturn:

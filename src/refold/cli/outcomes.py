@@ -76,14 +76,13 @@ async def standing(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
 async def _said(reader: Reader, row: RunRow, seq: int) -> dict[str, Any]:
     """What the event says by which the run stands as it does."""
     from refold.events.identity import Stream
+    from refold.ledger.lookups import last_event
     from refold.replay.present import content_json
 
     wanted = {"succeeded": "run.succeeded", "paused": "run.paused"}.get(row.status)
-    for event in reversed(await reader.events(Stream.run(row.run_id), max(0, seq - 16), seq)):
-        if event.type == wanted:
-            content = content_json(event)
-            return content if isinstance(content, dict) else {}
-    return {}
+    event = None if wanted is None else await last_event(reader, Stream.run(row.run_id), wanted, seq)
+    content = None if event is None else content_json(event)
+    return content if isinstance(content, dict) else {}
 
 
 def exit_status(answer: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ from refold.events.catalog.run import RunCreated
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.ledger.errors import RunNotFound
+from refold.ledger.lookups import each_event
 from refold.ledger.port import Reader
 from refold.projections.rows import AuditRow, RunRow
 from refold.runtime.budget import Budget
@@ -60,7 +61,7 @@ async def read_beginning(reader: Reader, run_id: str, checkpoint: int) -> Beginn
     Raises RunNotFound, NotARun, Erased, ContentDamaged.
     """
     stream = Stream.run(run_id)
-    first = await reader.events(stream, 0, limit=16)
+    first = await reader.events(stream, 0, limit=1)
     rows = await reader.rows(RunRow, {"run_id": run_id})
     if not first or not rows:
         raise RunNotFound(f"There is no run {run_id} in scope {reader.scope}.", run=run_id)
@@ -71,14 +72,13 @@ async def read_beginning(reader: Reader, run_id: str, checkpoint: int) -> Beginn
         )
     fields = await read_fields(reader, stream, first[0])
     budget = msgspec.json.decode(fields["budget"], type=Budget) if "budget" in fields else Budget()
-    started = next((each for each in first if each.type == "run.started"), None)
     begin = Beginning(
         run_id,
         created,
         first[0].view.ref,
         fields.get("input", _NO_INPUT),
         budget,
-        started,
+        await _started(reader, stream),
         1,
         0,
         None,
@@ -104,6 +104,14 @@ async def _at_checkpoint(reader: Reader, stream: Stream, begin: Beginning, seq: 
         checkpoint=event,
         unconsumed=unconsumed,
     )
+
+
+async def _started(reader: Reader, stream: Stream) -> Event | None:
+    """The event by which the run began. It may have been paused any number of times before."""
+    async for event in each_event(reader, stream, page=16):
+        if event.type == "run.started":
+            return event
+    return None
 
 
 async def _stopping(reader: Reader, stream: Stream) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 import msgspec
 
 from refold.errors import RefoldError
-from refold.events.catalog.run import RunStarted, RunStopRequested
+from refold.events.catalog.run import RunPaused, RunStarted, RunStopRequested
 from refold.events.catalog.steps import SignalReceived
 from refold.events.content import Encoded
 from refold.events.envelope import Event
@@ -167,6 +167,10 @@ class Running:
         self.live = live
         if begin.started is None:
             begin = begin._replace(started=writer.append(Draft(RunStarted())))
+            if begin.paused == "requested" and not self._resume:
+                writer.append(Draft(RunPaused("requested")))  # A start says that it goes on.
+            else:
+                live.paused = None
         elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
             live.unpause()
         for event, fields in begin.unconsumed:

@@ -151,33 +151,14 @@ class Running:
             spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
             for item in await reader.inbox(self.stream):
                 self.hand(item)
-        workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
-        codec = opened.app.codec
-        clock, ids = opened.ledger.clock, opened.ledger.ids
-        ending = Ending(codec, workflow.result_hint, clock, ids)
-        ending.stopping = begin.stopping
-        calls = Calls(opened, writer, begin.created)
-        live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
-        live.paused = begin.paused
-        live.moved = self.moved
-        live.rested = opened.rested
-        record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
-        executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
-        live.executor = executor
-        self.live = live
-        if begin.started is None:
-            begin = begin._replace(started=writer.append(Draft(RunStarted())))
-            if begin.paused == "requested" and not self._resume:
-                writer.append(Draft(RunPaused("requested")))  # A start says that it goes on.
-            else:
-                live.paused = None
-        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
-            live.unpause()
+        live = self.live = self._lives(writer, begin, spent)
+        begin = self._goes_on(writer, begin, live)
+        executor = live.executor
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
         expiry: asyncio.TimerHandle | None = None
         try:
-            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, live.codec))
             self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
@@ -193,6 +174,37 @@ class Running:
                 expiry.cancel()
             executor.stop()
             await live.end()
+
+    def _lives(self, writer: StreamWriter, begin: Beginning, spent: Spent) -> Live:
+        """The run with its executor and all who perform for it; nothing has begun. Raises CodeUnavailable,
+        NotRegistered.
+        """
+        opened = self._opened
+        app, ledger = opened.app, opened.ledger
+        workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
+        ending = Ending(app.codec, workflow.result_hint, ledger.clock, ledger.ids)
+        ending.stopping = begin.stopping
+        calls = Calls(opened, writer, begin.created)
+        live = Live(writer, app.codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
+        live.paused = begin.paused
+        live.moved = self.moved
+        live.rested = opened.rested
+        record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
+        live.executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
+        return live
+
+    def _goes_on(self, writer: StreamWriter, begin: Beginning, live: Live) -> Beginning:
+        """Says in the record that the run begins, or goes on after a pause that ends with this process having it."""
+        resumed, self._resume = self._resume, False  # A later pause is not what somebody asked to end.
+        if begin.started is None:
+            begin = begin._replace(started=writer.append(Draft(RunStarted())))
+            if begin.paused == "requested" and not resumed:
+                writer.append(Draft(RunPaused("requested")))  # A start says that it goes on.
+            else:
+                live.paused = None
+        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and resumed):
+            live.unpause()
+        return begin
 
     def _performers(self, writer: StreamWriter, begin: Beginning, spent: Spent, calls: Calls) -> list[Performer]:
         opened = self._opened

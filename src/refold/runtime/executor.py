@@ -179,6 +179,8 @@ class Executor:
         return bool(self.asked)
 
     def operation_cancelled(self, operation: Operation) -> None:
+        if self.stopped:
+            return  # Code that is let go of cancels what it waits for; the run has not given it up.
         if not operation.cancelling:
             self.asked.pop(operation.site, None)
             self._sites.settle(operation.site)
@@ -195,7 +197,7 @@ class Executor:
         """The code wants no more of a stream; its end is still to be recorded, and awaited."""
         if not operation.begun:
             operation.cancel()
-        elif self.at_frontier:
+        elif self.at_frontier and not self.stopped:
             self.source.cancelled(operation)
 
     # Driving.

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from refold.errors import RefoldError
-from refold.events.catalog.run import RunPaused, RunResumed
+from refold.events.catalog.run import Reason, RunPaused, RunResumed
 from refold.events.catalog.steps import OperationRefused
 from refold.events.content import Encoded, open_content
 from refold.events.envelope import Event
@@ -233,7 +233,7 @@ class Live:
         value, error = self.executor.outcome()
         if self.paused is not None:
             self._resumed()
-        for draft in self._calls.abandoned(self.writer, self.left):
+        for draft in self._calls.abandoned(self.left):
             self._append(draft)
         self._append(self._ending.draft(value, error))
         self.executor.closed = True
@@ -243,7 +243,7 @@ class Live:
         self.executor.stop()
         self.moved.set()
 
-    # What the runtime asks for.
+    # What performers and whoever has the run ask for.
 
     def arrive(
         self,
@@ -322,11 +322,11 @@ class Live:
     async def _durable(self) -> None:
         await self.writer.barrier()
 
-    async def pause(self, reason: Any, drafted: dict[str, Any] | None = None, delivers: str | None = None) -> None:
+    async def pause(self, reason: Reason, drafted: dict[str, Any] | None = None, delivers: str | None = None) -> None:
         """Says in the record that the run waits, and for what. What the run found out by itself says nothing new of a
-        run that waits already.
+        run that waits already, and there is nothing more to say of one that has ended.
         """
-        if self.paused is not None and reason in ("in_doubt", "waiting"):
+        if self.executor.closed or (self.paused is not None and reason in ("in_doubt", "waiting")):
             return
         self.paused = reason
         self._append(Draft(RunPaused(reason), drafted), delivers)

@@ -17,6 +17,7 @@ from refold.events.values import Registry
 from refold.runtime.divergence import first_difference
 from refold.runtime.failures import decode_error
 from refold.runtime.operations import Fields
+from refold.runtime.scope import escaped
 
 
 class Codec(NamedTuple):
@@ -100,7 +101,5 @@ def hints_of(function: Callable[..., Any]) -> Hints:
 
 def step_name(function: Callable[..., Any]) -> str:
     """What a function is called in sites and rows. A lambda has no name that would tell it from another."""
-    from refold.runtime.scope import escaped
-
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return escaped(str(name).rpartition("<locals>.")[2])

@@ -195,9 +195,6 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
         mine[self].append(["segment", segment])
         _traces[self.loop] = mine[self]
 
-    def ask(self: Executor, operation: Any) -> None:
-        mine[self].append(["asks", operation.site, operation.ask.request()])
-
     def told(self: Executor, event: Event) -> None:
         mine[self].append(["is told", event.seq, event.type, event.site])
 
@@ -211,17 +208,21 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, *given)
             after_segment(self, *given)
 
-        def asks(original: Any, self: Executor, each: Any, depth: int = 2) -> Any:
-            operation = original(self, each, depth + 2)
-            ask(self, operation)
+        def register(original: Any, self: Executor, *given: Any) -> Any:
+            operation = original(self, *given)
+            mine[self].append(["asks", operation.site, operation.ask.request()])
             return operation
 
-        def timer_set(original: Any, self: Executor, *given: Any) -> None:
-            original(self, *given)
-            ask(self, next(reversed(self.asked.values())))
+        def ahead(original: Any, self: Executor, site: str, ask: Any) -> Any:
+            known = original(self, site, ask)
+            if known is not None:
+                mine[self].append(["asks", site, ask.request()])
+                told(self, known[0])
+            return known
 
         def settle(original: Any, self: Executor, operation: Any, event: Event, *given: Any) -> None:
-            told(self, event)
+            if event.type != "signal.received":
+                told(self, event)
             original(self, operation, event, *given)
 
         def signal(original: Any, self: Executor, event: Event, *given: Any) -> None:
@@ -229,8 +230,8 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, event, *given)
 
         wrap("_begin_segment", begin_segment)
-        wrap("ask", asks)
-        wrap("timer_set", timer_set)
+        wrap("_register", register)
+        wrap("_ahead", ahead)
         wrap("_settle", settle)
         wrap("_signal", signal)
         yield found

@@ -155,6 +155,24 @@ def decode_content(stored: bytes) -> StoredContent:
         raise ContentDamaged(f"Stored content cannot be read: {error}.") from error
 
 
+class OpenedContent(msgspec.Struct, gc=False):
+    """The same, its values apart from each other: for whoever reads one field and leaves the others closed."""
+
+    values: dict[str, msgspec.Raw]
+    parts: dict[str, PartList] = {}
+
+
+_OPENER = msgspec.json.Decoder(OpenedContent)
+
+
+def open_content(stored: bytes) -> OpenedContent:
+    """Opens the stored bytes of a content, field by field. Raises ContentDamaged."""
+    try:
+        return _OPENER.decode(unseal(stored))
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ContentDamaged(f"Stored content cannot be read: {error}.") from error
+
+
 def encoded_fields(stored: StoredContent) -> dict[str, bytes]:
     """The values of a content, each still encoded: for whoever knows the type of each. Raises ContentDamaged."""
     try:

@@ -182,6 +182,14 @@ class Reader(Protocol):
         """The same for a fold: decoded, without content and stored form."""
         ...
 
+    async def delivering(
+        self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000
+    ) -> list[tuple[Event, bytes | None, bytes | None]]:
+        """The same for code that runs again: decoded, without view and stored form, each with the digest of its content
+        and the content as it is stored.
+        """
+        ...
+
     async def blob(self, stream: Stream, number: int) -> BlobRow | None: ...
 
     async def blobs(self, stream: Stream, after: int = 0, limit: int = 1000) -> list[BlobRow]: ...

@@ -19,6 +19,7 @@ from typing import Any
 
 from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
+from refold.runtime.ahead import Known, take_outcome
 from refold.runtime.comparison import Comparison
 from refold.runtime.divergence import Divergence
 from refold.runtime.errors import NeverQuiet, OutsideRun
@@ -60,7 +61,7 @@ class Executor:
         self.stopped = False
         self.closed = False  # The run has its end on record.
         self._reading: asyncio.Task[None] | None = None
-        self._scheduled = False
+        self._scheduled, self._until = False, 0
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
         self.main: RunTask
@@ -73,9 +74,7 @@ class Executor:
     # From outside.
 
     def start(self, after: int, started_us: int, segment: int = 0, state: State = lambda: None) -> None:
-        """Makes the code's loop; its first turn comes in a callback of the host's. `after` is the event that the
-        segment begins with.
-        """
+        """Makes the code's loop, for a segment that begins with event `after`; it turns in the host's next callback."""
         self._begin_segment(segment, state, started_us, after)
         self.schedule()
 
@@ -122,35 +121,58 @@ class Executor:
 
     # What the code asks for.
 
-    def ask(self, ask: Ask, place: Place | None = None) -> Operation:
-        """Registers an operation at its site and returns the future of its outcome. `place` is the line that asks,
-        where that is not on the stack. Raises OutsideRun.
-        """
+    def ask(self, ask: Ask) -> Operation:
+        """Registers an operation at its site and returns the future of its outcome. Raises OutsideRun."""
+        return self._register(ask, self._site(ask), place_of(sys._getframe(1)))
+
+    async def answer(self, ask: Ask, place: Place | None) -> Any:
+        """The same, awaited at once; `place` is the line that asks. Raises OutsideRun, and what the outcome raises."""
+        site = self._site(ask)
+        known = self._ahead(site, ask)
+        if known is None:
+            return await self._register(ask, site, place)
+        _, value, error = known
+        if error is not None:
+            raise error
+        return value
+
+    def _ahead(self, site: str, ask: Ask) -> Known | None:
+        if self.at_frontier or self.loop.busy or self._unfit is not None or perf_counter_ns() > self._until:
+            return None
+        # As soon as the code waits for this it is quiet, and told what the record has next.
+        known = take_outcome(self._record.events, self._sites, site, ask)
+        if known is not None:
+            self._end_turn()
+            self.seq = known[0].seq
+            self.loop.advance(known[0].recorded_at)
+            self.loop.next_number()  # The operation's, had it been one.
+            self._sites.settle(site)
+        return known
+
+    def _site(self, ask: Ask) -> str:
         loop = self.loop
         if not loop.running_code:
             raise OutsideRun(f"{ask.kind} {ask.name!r} was asked for outside the workflow's own code.")
-        operation = Operation(ask, loop.scope().site(ask.name), self, loop, place or place_of(sys._getframe(1)))
+        return loop.scope().site(ask.name)
+
+    def _register(self, ask: Ask, site: str, place: Place | None) -> Operation:
+        operation = Operation(ask, site, self, self.loop, place)
         if isinstance(ask, SignalAsk) and (waiting := self.signals.take(ask.waits_for)) is not None:
             self._sites.settle(operation.site)
             self._unfit = self._compare.handed(operation, *waiting)
             return operation
         self.asked[operation.site] = operation
         self._new.append(operation)
-        loop.requested = True
+        self.loop.requested = True
         return operation
 
     def timer_set(self, handle: asyncio.TimerHandle, scope: SiteScope, delay_us: int) -> None:
         ask = TimerAsk(handle, delay_us, self.loop.now_us + delay_us)
-        operation = Operation(ask, scope.site(ask.name), self, self.loop, place_of(sys._getframe(1)))
-        ask.operation = operation
-        self.asked[operation.site] = operation
-        self._new.append(operation)
-        self._timers[handle] = operation
-        self.loop.requested = True
+        operation = self._register(ask, scope.site(ask.name), place_of(sys._getframe(1)))
+        ask.operation = self._timers[handle] = operation
 
     def timer_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        operation = self._timers.pop(handle, None)
-        if operation is not None:
+        if (operation := self._timers.pop(handle, None)) is not None:
             operation.cancel()
 
     def waiting(self) -> bool:
@@ -179,7 +201,8 @@ class Executor:
         if self.stopped or self.closed:
             return
         try:
-            self._go(perf_counter_ns() + _SLICE)
+            self._until = perf_counter_ns() + _SLICE
+            self._go(self._until)
         except NeverQuiet as error:
             self._never_quiet(error)
         except BaseException as error:
@@ -204,8 +227,7 @@ class Executor:
         while not self.stopped:
             if not self.loop.turn(_SLICE):
                 return self.schedule()
-            self._end_turn()
-            if self.stopped or not self._next():
+            if self._end_turn() or self.stopped or not self._next():
                 return None
             if perf_counter_ns() > until:
                 return self.schedule()
@@ -218,10 +240,7 @@ class Executor:
             while loop is self.loop and not self.stopped:
                 if not loop.run(until):
                     return False
-                for operation in self._new:
-                    operation.begun = True
-                self._new.clear()
-                if self._unfit is not None and self._diverge(self._unfit):
+                if self._end_turn():
                     return True
                 while (taken := self._record.take()) is not None:
                     if self._replayed(*taken):
@@ -232,14 +251,15 @@ class Executor:
                     return False
         return True
 
-    def _end_turn(self) -> None:
+    def _end_turn(self) -> bool:
         if self._unfit is not None and self._diverge(self._unfit):
-            return
-        new, self._new = self._new, []
-        for operation in new:
+            return True
+        for operation in self._new:
             operation.begun = True
             if self.at_frontier and not operation.done():
                 self.source.begin(operation)
+        self._new.clear()
+        return False
 
     def _next(self) -> bool:
         """Takes the next delivery and hands it to the code. False: there is none now."""
@@ -357,9 +377,7 @@ class Executor:
     def _signal(self, event: Event, fields: Fields) -> None:
         for operation in self.asked.values():
             if isinstance(operation.ask, SignalAsk) and operation.ask.waits_for == event.facts.signal:
-                del self.asked[operation.site]
-                self._sites.settle(operation.site)
-                self._diverge(self._compare.handed(operation, event, fields))
+                self._settle(operation, event, fields, Role.SIGNAL)
                 return
         self.signals.put(event, fields)
 

@@ -17,7 +17,7 @@ import msgspec
 from refold.errors import RefoldError
 from refold.events.catalog.run import RunPaused, RunResumed
 from refold.events.catalog.steps import OperationRefused
-from refold.events.content import Encoded, decode_content
+from refold.events.content import Encoded, open_content
 from refold.events.envelope import Event
 from refold.ledger.drafts import Draft
 from refold.ledger.writer import StreamWriter
@@ -31,7 +31,6 @@ from refold.runtime.failures import encode_error
 from refold.runtime.frontier import Role, role_of
 from refold.runtime.operations import Fields, Operation
 from refold.runtime.performers import Performer
-from refold.runtime.record import fields_of
 from refold.runtime.steps import Codec
 
 _log = logging.getLogger("refold.runtime")
@@ -155,7 +154,7 @@ class Live:
         if arrival.content is not None:
             return event, {name: msgspec.Raw(data) for name, data in arrival.content(event).items()}
         content = event.stored.content
-        return event, {} if content is None else fields_of(decode_content(content))
+        return event, {} if content is None else open_content(content).values
 
     def unwanted(self, arrival: Arrival) -> None:
         assert arrival.operation is not None

@@ -192,6 +192,11 @@ class RunLoop(Refusals):
         """Whether the run's code is what runs now, and not the host's."""
         return self._entered and not self._closed and events._get_running_loop() is self
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is ready besides what runs now."""
+        return bool(self._ready)
+
     # What asyncio asks of a loop.
 
     def call_soon(  # type: ignore[override]

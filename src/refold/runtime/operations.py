@@ -10,7 +10,7 @@ import msgspec
 from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
 from refold.runtime.loop import RunFuture, RunLoop
-from refold.runtime.places import Place
+from refold.runtime.places import Place, line_of
 
 Fields = dict[str, msgspec.Raw]
 """The fields of an event's content, each still in its stored form."""
@@ -89,7 +89,7 @@ class Operation(RunFuture):
     @property
     def at(self) -> str | None:
         """Where in the code it was asked for, as file and line."""
-        return None if self._place is None else f"{self._place.file}:{self._place.line}"
+        return None if self._place is None else line_of(self._place)
 
     def cancel(self, msg: Any = None) -> bool:
         if self.done():

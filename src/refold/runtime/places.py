@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from types import FrameType
-from typing import NamedTuple
+from itertools import islice
+from types import CodeType, FrameType
 
 _BETWEEN = ("refold.runtime.", "refold.gateway.", "asyncio.")
 """Modules that stand between the line that asks and whoever notes it."""
 _CALLBACK = asyncio.Handle._run.__code__
 """What is below a callback is the loop's, and then the host's."""
 
-
-class Place(NamedTuple):
-    """A line of code."""
-
-    file: str
-    line: int
+Place = tuple[CodeType, int]
+"""A code object, and the offset of the instruction in it: which line that is costs too much to find out each time."""
 
 
 def place_of(frame: FrameType | None) -> Place | None:
-    """The nearest line that is neither ours nor asyncio's; None where a loop's callback comes first."""
+    """The nearest place that is neither ours nor asyncio's; None where a loop's callback comes first."""
     while frame is not None:
-        if frame.f_code is _CALLBACK:
+        code = frame.f_code
+        if code is _CALLBACK:
             return None
         if not frame.f_globals.get("__name__", "").startswith(_BETWEEN):
-            return Place(frame.f_code.co_filename, frame.f_lineno)
+            return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def line_of(place: Place) -> str:
+    """File and line of a place."""
+    code, offset = place
+    line = next(islice(code.co_positions(), offset // 2, None))[0]
+    return f"{code.co_filename}:{line}"

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import msgspec
 
-from refold.events.content import ContentDamaged, StoredContent, decode_content, unseal
+from refold.events.content import ContentDamaged, OpenedContent, open_content, unseal
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.gateway.outcomes import read_artifact
@@ -23,8 +23,6 @@ _RESOLVED = frozenset({"inference.completed", "inference.failed"})
 _RESULTS = frozenset({"tool.answered", "tool.replayed", "tool.resolved"})
 """Types whose result an artifact may hold."""
 
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 
 class Record:
     """The events of a run's stream from one seq to another, for one pass in order."""
@@ -34,34 +32,42 @@ class Record:
         self.stream = Stream.run(run_id)
         self._read = after
         self.upto = upto
-        self._events: deque[tuple[Event, Fields]] = deque()
+        self.events: deque[tuple[Event, Fields]] = deque()
+        """Those that were read and not taken yet."""
 
     @property
     def exhausted(self) -> bool:
         """Whether every event was taken."""
-        return not self._events and self._read >= self.upto
+        return not self.events and self._read >= self.upto
 
     @property
     def unread(self) -> bool:
         """Whether a page must be read before the next event can be taken."""
-        return not self._events and self._read < self.upto
+        return not self.events and self._read < self.upto
 
     def take(self) -> tuple[Event, Fields] | None:
         """The next event; None when a page must be read first, or the record is exhausted."""
-        return self._events.popleft() if self._events else None
+        return self.events.popleft() if self.events else None
 
     async def read(self) -> None:
         """Reads the next page. Raises Erased, ContentDamaged, ArtifactDamaged, UnknownEvent."""
         async with self._scope.reader() as reader:
-            page = await reader.events(self.stream, self._read, self.upto, _PAGE)
-            for event in page:
-                fields = await read_fields(reader, self.stream, event)
-                artifact = getattr(event.facts, "artifact_id", None)
-                if artifact is not None and event.type in _RESULTS:
+            page = await reader.delivering(self.stream, self._read, self.upto, _PAGE)
+            for event, digest, content in page:
+                if digest is None:
+                    self.events.append((event, {}))
+                    continue
+                opened = _opened(self.stream, event, digest, content)
+                fields = opened.values
+                if opened.parts and event.type in _RESOLVED:
+                    await _read_parts(reader, self.stream, opened)
+                artifact = getattr(event.facts, "artifact_id", None) if event.type in _RESULTS else None
+                if artifact is not None:
                     files, run_id = self._scope.ledger.files, self.stream.run_id
-                    fields["result"] = msgspec.Raw(await read_artifact(reader, files, run_id, artifact))
-                self._events.append((event, fields))
-        self._read = page[-1].seq if page else self.upto
+                    result = await read_artifact(reader, files, run_id, artifact)
+                    fields["result"] = msgspec.Raw(result)
+                self.events.append((event, fields))
+        self._read = page[-1][0].seq if page else self.upto
 
 
 async def read_fields(reader: Reader, stream: Stream, event: Event, *, whole: bool = False) -> Fields:
@@ -69,26 +75,28 @@ async def read_fields(reader: Reader, stream: Stream, event: Event, *, whole: bo
     row = event.stored
     if row.content_digest is None:
         return {}
-    if row.content is None:
+    opened = _opened(stream, event, row.content_digest, row.content)
+    if opened.parts and (whole or event.type in _RESOLVED):
+        await _read_parts(reader, stream, opened)
+    return opened.values
+
+
+def _opened(stream: Stream, event: Event, digest: bytes, content: bytes | None) -> OpenedContent:
+    if content is None:
         raise Erased(
             f"The content of event {event.seq} of {stream} was erased; its run cannot be replayed through its code.",
             stream=str(stream),
             seq=event.seq,
         )
-    if sha256(row.content).digest() != row.content_digest:
+    if sha256(content).digest() != digest:
         raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
-    stored = decode_content(row.content)
-    fields = fields_of(stored)
-    if stored.parts and (whole or event.type in _RESOLVED):
-        for name, parts in stored.parts.items():
-            values = [await _part(reader, stream, number) for number in parts.numbers()]
-            fields[name] = msgspec.Raw(b"[%b]" % b",".join(values))
-    return fields
+    return open_content(content)
 
 
-def fields_of(stored: StoredContent) -> Fields:
-    """The fields of a content that holds no lists of parts, or those beside them."""
-    return _FIELDS.decode(stored.values)
+async def _read_parts(reader: Reader, stream: Stream, opened: OpenedContent) -> None:
+    for name, parts in opened.parts.items():
+        values = [await _part(reader, stream, number) for number in parts.numbers()]
+        opened.values[name] = msgspec.Raw(b"[%b]" % b",".join(values))
 
 
 async def _part(reader: Reader, stream: Stream, number: int) -> bytes:

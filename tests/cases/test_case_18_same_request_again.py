@@ -5,6 +5,7 @@ up is a typed divergence.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,39 @@ def test_a_poll_loop_ends_in_its_replay_as_it_did(tmp_path: Path) -> None:
     ):
         polls(client, server.url, "refused")  # The code waits for something else now: it does not hang.
     assert caught.value.facts["kind"] == "exhausted"
+
+
+def agent(until: str) -> refold.App:
+    """A workflow that asks its model the same until it hears what it waits for."""
+    app = refold.App("refunds", models={"main": refold.Scripted(ANSWERS)})
+
+    @app.workflow()
+    async def poll(run: refold.Run) -> list[str]:
+        heard = [""]
+        while heard[-1] != until:
+            messages = [{"role": "user", "content": "Is the refund through?"}]
+            heard.append((await run.infer("main", messages=messages)).text)
+        return heard[1:]
+
+    return app
+
+
+def test_a_workflow_that_polls_gets_each_answer_in_its_place(tmp_path: Path) -> None:
+    async def live() -> str:
+        async with agent("done").open(str(tmp_path / FILE)) as rf:
+            run = await rf.start("poll")
+            assert await run.result() == ANSWERS
+            return run.id
+
+    async def replayed(until: str) -> Any:
+        async with agent(until).open(str(tmp_path / FILE)) as rf:
+            return await rf.replay(run_id, refold.InferenceSkipping())
+
+    run_id = asyncio.run(live())
+    with offline():
+        again = asyncio.run(replayed("done"))
+        assert again.equal
+        assert again.state["output"] == ANSWERS
+        (divergence,) = asyncio.run(replayed("refused")).divergences
+    assert (divergence.kind, divergence.step) == ("extra", "0/main#5")
+    assert "asks for an inference" in divergence.first_difference

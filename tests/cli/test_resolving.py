@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from refold import CannotTell, DidNotHappen, Happened
 from refold.clock import SystemClock
+from refold.gateway.tools import Doubt
 from tests.cli import agency
 from tests.cli.conftest import Call
 
@@ -98,6 +100,33 @@ def test_a_probe_needs_the_app(doubt: dict[str, Any], call: Call, monkeypatch: p
     monkeypatch.delenv("REFOLD_APP")
     answer = call("resolve", doubt["id"], "--probe", "--json")
     assert (answer.status, answer.error["code"]) == (2, "app_missing")
+
+
+def test_a_probe_s_did_not_happen_counts_when_the_deadline_has_settled(
+    doubt: dict[str, Any], call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AGENCY_RESETS", "1")
+    monkeypatch.setattr(agency.bill, "probe", lambda asked: CannotTell())
+    run = call("run", "invoice", "--input", ORDER, "--json").json
+    (asked,) = run["doubts"]
+    monkeypatch.delenv("AGENCY_RESETS")
+    cannot = call("resolve", asked["id"], "--probe", "--json")
+    assert (cannot.status, cannot.error["code"]) == (6, "probe_cannot_tell")
+    (tmp_path / "truth").unlink()
+    now = SystemClock.now
+
+    def slow(asked: Doubt) -> Happened | DidNotHappen:
+        answer = agency.look(asked)
+        monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + 3_600_000_000)
+        return answer
+
+    monkeypatch.setattr(agency.bill, "probe", slow)
+    early = call("resolve", asked["id"], "--probe", "--json")
+    assert (early.status, early.error["code"]) == (6, "too_early"), "asked for before it had settled, it does not count"
+    settled = call("resolve", asked["id"], "--probe", "--json")
+    assert (settled.status, settled.json["resolution"]) == (0, "did_not_happen")
+    assert call("resume", run["run_id"], "--json").json["output"] == "Receipt"
+    assert len(agency.truth()) == 1
 
 
 @pytest.mark.parametrize(

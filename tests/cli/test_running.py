@@ -276,6 +276,13 @@ def test_a_run_that_nobody_has_is_paused_at_once_and_stays_so_until_it_is_resume
     assert call("resume", run_id, "--json").json["output"] == "yes"
 
 
+def test_a_key_does_not_go_on_with_what_somebody_paused(ledger: Path, call: Call) -> None:
+    run_id = call("run", "ask", "--key", "k", "--json").json["run_id"]
+    call("pause", run_id)
+    again = call("run", "ask", "--key", "k", "--json")
+    assert (again.status, again.json["run_id"], again.json["reason"]) == (4, run_id, "requested")
+
+
 def test_an_imported_session_has_no_code_to_run(sample: Any, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_APP", f"{HERE}:app")
     for args in (("resume",), ("pause",), ("replay", "--mode", "inference-skipping")):

@@ -82,8 +82,11 @@ Stood = tuple[int, list[str]]
 
 async def stopped_at(rf: Refold, run_id: str, cut: int | None, latencies: str) -> Stood | None:
     """Lets the run live up to a seq. Where it stood, and what its code waited for; None when it has ended before."""
-    live = await World(rf, run_id, latencies).drive(cut)
-    if live is None or live.executor.main.done():
+    world = World(rf, run_id, latencies)
+    live = await world.drive(cut)
+    if live is not None and live.executor.main.done():
+        live = await world.drive()
+    if live is None:
         return None
     return live.writer.head.seq, sorted(live.executor.asked)
 

@@ -113,8 +113,10 @@ class World:
 
     def _resting(self, live: Live) -> bool:
         executor = live.executor
-        if not executor.asked and not _parked and live.paused is None:
+        if executor._scheduled or (not executor.asked and not _parked and live.paused is None):
             return False  # It goes on by itself, or ends.
+        if not executor.asked and not executor.main.done():
+            return False  # A segment that has just begun: its code has not asked for anything yet.
         return all(self._ours(each) for each in executor.asked.values())
 
     def _ours(self, operation: Operation) -> bool:
@@ -228,8 +230,8 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, event, *given)
 
         wrap("_begin_segment", begin_segment)
-        wrap("_register", register)
-        wrap("_ahead", ahead)
+        wrap("register", register)
+        wrap("ahead", ahead)
         wrap("_settle", settle)
         wrap("_signal", signal)
         yield found

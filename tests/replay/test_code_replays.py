@@ -179,3 +179,27 @@ def test_code_that_asks_for_more_than_an_ended_run_did_is_told(made: Made) -> No
     (divergence,) = replayed.divergences
     assert (divergence.kind, divergence.step) == ("extra", "0/double#2")
     assert called == []
+
+
+def test_code_that_spins_has_failed_there_stepped_or_not(made: Made) -> None:
+    other = App("states")
+
+    @other.workflow()
+    async def fails(run: Any) -> None:
+        from tests.replay.code_runs import double
+
+        await run.step(double, 1)
+        while True:
+            await asyncio.sleep(0)
+
+    async def ask() -> None:
+        async with other.open(str(made[0] / "l.db"), recover=False) as rf:
+            run_id = made[1]["failed"]
+            whole = await rf.replay(run_id, Partial(3))
+            async with await replaying(rf.scope, other, run_id) as under_way:
+                assert (await under_way.to(2)).equal
+                stepped = await under_way.to(3)
+            assert stepped == whole
+            assert whole.state["error"]["type"] == "NeverQuiet"
+
+    asyncio.run(ask())

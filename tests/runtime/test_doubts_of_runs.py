@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refold import App, DidNotHappen, Happened, InferenceSkipping, Run, RunPaused, Stream
+from refold import App, DidNotHappen, Happened, InferenceSkipping, Run, Scripted
 from refold.clock import SystemClock
-from refold.runtime.handle import RunHandle
-from refold.runtime.opened import Refold
+from tests.runtime.paying import doubts_of, events_of, wait_for
 
 
 class Later(SystemClock):
@@ -19,22 +19,6 @@ class Later(SystemClock):
 
     def now(self) -> int:
         return super().now() + 3_600_000_000
-
-
-async def wait_for(rf: Refold, run: RunHandle, type_: str, count: int = 1) -> None:
-    """Returns when so many events of a type are on record."""
-    async for event in rf.scope.follow(Stream.run(run.id)):
-        count -= event.type == type_
-        if not count:
-            return
-
-
-async def doubts_of(run: RunHandle) -> list[str]:
-    with pytest.raises(RunPaused) as paused:
-        await run.result()
-    assert paused.value.reason == "in_doubt"
-    found: list[str] = paused.value.facts["doubts"]
-    return found
 
 
 class Bank:
@@ -136,4 +120,110 @@ async def test_a_call_that_the_code_gave_up_before_a_crash_lets_the_run_end(tmp_
         assert await run.result() == "bored"
         assert bank.paid == [7]
         assert probed.is_set() == (effect == "unsafe")
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+@pytest.mark.parametrize("on_cancel", ["drain", "abandon"])
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_a_call_that_was_given_up_may_be_answered_after_a_checkpoint(
+    effect: Any, on_cancel: Any, tmp_path: Path
+) -> None:
+    app, gate = App("t"), asyncio.Event()
+
+    @app.tool(effect=effect, on_cancel=on_cancel)
+    async def pay(amount: int) -> str:
+        await gate.wait()
+        return "r"
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        if run.state is None:
+            won = await run.race(paid=pay(7), bored=run.sleep(0.01))
+            await run.checkpoint(won.name)
+        await run.signal("go", str)
+        return run.state
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        if effect == "unsafe" and on_cancel == "drain":
+            await wait_for(rf, run, "timer.fired")
+            gate.set()
+            await wait_for(rf, run, "run.checkpointed")
+        else:
+            await wait_for(rf, run, "run.checkpointed")
+            gate.set()
+        await wait_for(rf, run, "tool.answered")
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.get(run.id)
+        await rf.signal(run.id, "go", "on")
+        assert await run.result() == "bored"
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+@pytest.mark.parametrize("resolved", [True, False], ids=["resolved", "left"])
+async def test_a_doubt_that_was_left_before_a_checkpoint_keeps_nothing_from_going_on(
+    resolved: bool, tmp_path: Path
+) -> None:
+    app = App("t")
+
+    @app.tool(effect="unsafe", on_cancel="abandon")
+    async def pay(amount: int) -> str:
+        await asyncio.Event().wait()
+        return "r"
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        if run.state is None:
+            won = await run.race(paid=pay(7), bored=run.sleep(0.01))
+            await run.checkpoint(won.name)
+        await run.signal("go", str)
+        return run.state
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        await wait_for(rf, run, "run.checkpointed")
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.get(run.id)
+        await wait_for(rf, run, "tool.doubted")
+        call = (await events_of(rf, run))[0].facts.tool_call_id
+        if resolved:
+            await rf.resolve(call, Happened("r"), basis="b", by="ada")
+        await rf.signal(run.id, "go", "on")
+        assert await run.result() == "bored"
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+class Stuck(Scripted):
+    """A model that does not let go of a request."""
+
+    async def complete(self, request: Any, *, timeout: float) -> Any:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            if self.asked:
+                raise asyncio.CancelledError
+            self.asked.append(request)
+
+
+async def test_case_11_an_inference_that_was_given_up_and_lost_with_its_process_has_its_end_and_its_cost(
+    tmp_path: Path,
+) -> None:
+    app = App("t", models={"main": Stuck([])})
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        said = run.infer("main", messages=[{"role": "user", "content": "hello"}])
+        won = await run.race(said=said, bored=run.sleep(0.01))
+        await run.signal("go", str)
+        return won.name
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        await wait_for(rf, run, "timer.fired")
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.get(run.id)
+        await rf.signal(run.id, "go", "on")
+        assert await run.result() == "bored"
+        ended = [event.type for event in await events_of(rf, run, "") if event.type[:4] in ("infe", "cost")]
+        assert ended == ["inference.requested", "inference.lost", "cost.recorded"]
         assert (await rf.replay(run.id, InferenceSkipping())).equal

@@ -143,3 +143,19 @@ async def test_a_doubt_tells_what_the_attempt_raised(tmp_path: Path) -> None:
         async with rf.scope.reader() as reader:
             (call,) = await reader.rows(ToolCallRow, {"run_id": run.id})
         assert (call.status, call.error_message) == ("succeeded", None)
+
+
+async def test_a_run_that_was_stopped_says_by_what(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        await run.signal("never")
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        stopped, late = await rf.start(work), await rf.start(work, deadline=0.01)
+        await rf.cancel(stopped.id, basis="not needed")
+        with pytest.raises(RunEnded, match="canceled: somebody told it to stop"):
+            await stopped.result()
+        with pytest.raises(RunEnded, match="expired: its deadline passed"):
+            await late.result()

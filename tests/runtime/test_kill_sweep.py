@@ -67,6 +67,11 @@ def test_sigkill_of_the_process_that_recovers(workflow: str, outside: Outside, f
 @pytest.mark.soak
 @pytest.mark.parametrize("workflow", ORDERS)
 @pytest.mark.parametrize("probing", [True, False], ids=["probed", "looked-up"])
-@pytest.mark.parametrize("again", [False, True], ids=["first", "recovering"])
-def test_sigkill_at_every_point(workflow: str, probing: bool, again: bool, outside: Outside, fast: Path) -> None:
-    sweep(workflow, outside, fast, probing=probing, again=again)
+def test_sigkill_at_every_point(workflow: str, probing: bool, outside: Outside, fast: Path) -> None:
+    sweep(workflow, outside, fast, probing=probing)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("workflow", ORDERS)
+def test_sigkill_of_the_process_that_recovers_at_many_points(workflow: str, outside: Outside, fast: Path) -> None:
+    sweep(workflow, outside, fast, probing=True, again=True, every=3)

@@ -26,7 +26,7 @@ from refold.gateway.resolutions import Decision
 from refold.gateway.tools import Doubt
 from refold.runtime.opened import Refold
 from refold.runtime.posting import post_cancel, post_signal
-from refold.runtime.waiting import result_or_let_go, waits_of
+from refold.runtime.waiting import only_others_move, result_or_let_go, waits_of
 
 
 def double(number: int) -> int:
@@ -196,6 +196,19 @@ async def test_a_signal_that_was_sent_before_is_delivered_and_nothing_is_let_go(
         await post_signal(ledger.scope(), run.id, "go", b'"now"')
     async with app.open(place, recover=False) as rf:
         await rf.resume(run.id)
+        assert await result_or_let_go(rf, run.id) == ["now", 8]
+        assert "run.paused" not in await types_of(rf.ledger, run.id)
+
+
+async def test_a_signal_that_comes_just_before_it_would_be_let_go_is_delivered(tmp_path: Path) -> None:
+    app = waiting_app()
+    async with app.open(str(tmp_path / "l.db"), recover=False) as rf:
+        run = await rf.start("work")
+        running = rf.running(run.id)
+        assert running is not None
+        while not only_others_move(rf, running):
+            await asyncio.sleep(0)
+        await post_signal(rf.scope, run.id, "go", b'"now"')
         assert await result_or_let_go(rf, run.id) == ["now", 8]
         assert "run.paused" not in await types_of(rf.ledger, run.id)
 

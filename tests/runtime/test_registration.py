@@ -10,6 +10,7 @@ import pytest
 
 from refold import App, InferenceSkipping, ModelCall, Run, RunEnded, Scripted, Winner
 from refold.runtime.errors import NotRegistered
+from refold.runtime.inputs import BadInput
 
 
 def told(answer):  # type: ignore[no-untyped-def] # as people write steps
@@ -38,12 +39,15 @@ async def test_what_models_and_races_give_can_go_into_steps_states_and_results(t
         assert (await rf.replay(run.id, InferenceSkipping())).equal
 
 
-async def test_a_plain_function_and_another_app_s_workflow_are_refused_before_anything_is_recorded(
+async def test_what_cannot_be_started_is_refused_before_anything_is_recorded(
     tmp_path: Path,
 ) -> None:
     app, other = App("t"), App("other")
 
     async def plain(run: Run) -> None: ...
+
+    @app.workflow()
+    async def bare(run: Run) -> None: ...
 
     @other.workflow()
     async def elsewhere(run: Run) -> None: ...
@@ -53,6 +57,8 @@ async def test_a_plain_function_and_another_app_s_workflow_are_refused_before_an
             await rf.start(plain)  # type: ignore[arg-type]
         with pytest.raises(NotRegistered, match="'elsewhere' is not one of App 't'"):
             await rf.start(elsewhere)
+        with pytest.raises(BadInput, match="takes no input"):
+            await rf.start(bare, 5)
         assert not [row async for row in _runs(rf)]
 
 

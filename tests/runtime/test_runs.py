@@ -190,6 +190,22 @@ async def test_a_failure_that_the_other_side_answered_reaches_the_code(tmp_path:
         assert await (await rf.start(work)).result() == "no such account"
 
 
+async def test_decorators_need_no_parentheses(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.tool
+    async def pay(amount: int) -> int:
+        return amount
+
+    @app.workflow
+    async def work(run: Run) -> int:
+        return await pay(7)
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        assert await (await rf.start(work)).result() == 7
+    assert (pay.effect, work.version) == ("unsafe", 1)
+
+
 def test_a_workflow_without_await_runs_the_same_way(tmp_path: Path) -> None:
     from refold import SyncRun
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import httpx
 
@@ -87,6 +87,12 @@ async def _post(path: str, body: dict[str, Any]) -> str:
         return booked
 
 
+@app.tool(effect="unsafe", name="pay", key="charge:{order}", timeout=20, settle=0, probe=look_for_charge)
+async def pay(order: Literal["7"], amount: Literal["42.00"]) -> str:
+    """Charge the customer of order 7. A very small model can say nothing but what is right here."""
+    return await _post("/charges", {"order": order, "amount": amount})
+
+
 def points_for(amount: str) -> int:
     """One point for each full unit."""
     return int(Decimal(amount))
@@ -107,3 +113,17 @@ async def settle(run: Run, ticket: Ticket) -> dict[str, Any]:
         for call in answer.calls:
             done[call.name] = result = await run.call(call)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": json.dumps([call.name, result])})
+
+
+@app.workflow(version=1)
+async def settle_simply(run: Run, ticket: Ticket) -> dict[str, Any]:
+    """One call and one sentence: what the smallest of real models can do."""
+    said = f"Order {ticket['order']} is open with {ticket['amount']}. Charge it."
+    messages: list[dict[str, Any]] = [{"role": "user", "content": said}]
+    asked = await run.infer("main", messages=messages, tools=[pay], max_tokens=60)
+    receipts = [await run.call(call) for call in asked.calls]
+    messages.append(
+        {"role": "user", "content": f"The charge has the number {receipts[0]}. Thank the customer briefly."}
+    )
+    thanks = await run.infer("main", messages=messages, max_tokens=60)
+    return {"charge": receipts[0], "said": thanks.text}

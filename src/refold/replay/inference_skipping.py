@@ -7,7 +7,7 @@ it holds no gateway, no provider and no writer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -63,7 +63,7 @@ class Recorded:
         self.still = asyncio.Event()
         """Set when the code is quiet and the record, as far as it goes, is delivered."""
 
-    def frontier(self) -> None:
+    def frontier(self, left: Sequence[Operation]) -> None:
         """Nothing is to be settled."""
 
     def begin(self, operation: Operation) -> None:

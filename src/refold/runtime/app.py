@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from refold.clock import Clock
 from refold.events.catalog.inference import Usage
@@ -64,9 +64,23 @@ class App:
             return cls
         return self.types.register(cls, name=name)
 
+    @overload
+    def workflow(self, function: Callable[..., Any], /) -> Workflow: ...
+
+    @overload
     def workflow(
-        self, *, version: int = 1, name: str | None = None, budget: Budget | None = None
-    ) -> Callable[[Callable[..., Any]], Workflow]:
+        self, /, *, version: int = 1, name: str | None = None, budget: Budget | None = None
+    ) -> Callable[[Callable[..., Any]], Workflow]: ...
+
+    def workflow(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        version: int = 1,
+        name: str | None = None,
+        budget: Budget | None = None,
+    ) -> Any:
         """Registers `async def f(run: Run, input)` or `def f(run: SyncRun, input)` as a workflow. Its version is
         declared, never derived: a run is resumed by the version it was started with.
         """
@@ -79,10 +93,15 @@ class App:
             versions[version] = made
             return made
 
-        return add
+        return add if function is None else add(function)
 
+    @overload
+    def tool(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+
+    @overload
     def tool(
         self,
+        /,
         *,
         effect: Effect = "unsafe",
         name: str | None = None,
@@ -95,7 +114,25 @@ class App:
         settle: float | None = None,
         on_cancel: Literal["drain", "abandon"] = "drain",
         marks_sending: bool = False,
-    ) -> Callable[[Callable[P, R]], Tool[P, R]]:
+    ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        effect: Effect = "unsafe",
+        name: str | None = None,
+        version: int = 1,
+        key: str | None = None,
+        key_life: float = 86_400,
+        timeout: float = 30,
+        retry: Retry | None = None,
+        probe: Probe | None = None,
+        settle: float | None = None,
+        on_cancel: Literal["drain", "abandon"] = "drain",
+        marks_sending: bool = False,
+    ) -> Any:
         """Registers a function as a tool: an act on the outside world, which goes through the gateway when a run calls
         it, and is the plain function elsewhere. See `refold.gateway.tools.Tool` for what the contract says.
         """
@@ -120,7 +157,7 @@ class App:
             self.tools[made.name] = made
             return made
 
-        return add
+        return add if function is None else add(function)
 
     def find_workflow(self, name: str, version: int | None = None) -> Workflow:
         """A workflow by name; the newest version unless one is given. Raises NotRegistered, CodeUnavailable."""

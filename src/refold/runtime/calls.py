@@ -156,6 +156,9 @@ class Calls:
         if call is not None and ask.tool.on_cancel == "abandon":
             live.left.add(call)
 
+    def left(self, operation: Operation, live: Live) -> None:
+        """`take_up` has it, as all that the record holds open."""
+
     def given_up(self, event: Event) -> None:
         """The outcome of a call went on record, and the code, which had been cancelled, did not get it."""
         call = getattr(event.facts, "tool_call_id", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ from refold.events.envelope import Event
 from refold.events.identity import keyed_digest
 from refold.ids import encode_ulid
 from refold.ledger.drafts import Draft
+from refold.ledger.errors import KeyConflict, StreamClosed
 from refold.runtime.errors import ChildFailed, RunEnded
 from refold.runtime.operations import Fields, Operation
 from refold.runtime.steps import Codec, input_difference
@@ -85,38 +87,49 @@ class Children:
     def cancelled(self, operation: Operation, live: Live) -> None:
         live.spawn(self._cancel(operation))
 
+    def left(self, operation: Operation, live: Live) -> None:
+        live.spawn(self._cancel(operation))
+
     async def _cancel(self, operation: Operation) -> None:
         child = self._child_id(operation)
         if await self._opened.exists(child):
-            await self._opened.cancel(child, basis=f"its parent {self._run_id} does not want it any more", by="")
+            with suppress(StreamClosed):  # It ended before it could be told.
+                await self._opened.cancel(child, basis=f"its parent {self._run_id} does not want it any more", by="")
 
     async def _perform(self, operation: Operation, live: Live) -> None:
         ask: Any = operation.ask
-        child = self._child_id(operation)
         started = next((event for event, _ in operation.recorded if event.type == "child.started"), None)
+        if started is None and operation.cancelling:
+            error = live.error(RunEnded("The child was not wanted any more before it began."))
+            refused = OperationRefused(live.id("st"), "child", ask.name, "canceled")
+            live.arrive(operation, [Draft(refused, {"error": error}, site=operation.site)])
+            return
         if started is None:
-            if operation.cancelling:
-                error = live.error(RunEnded("The child was not wanted any more before it began."))
-                refused = OperationRefused(live.id("st"), "child", ask.name, "canceled")
-                live.arrive(operation, [Draft(refused, {"error": error}, site=operation.site)])
-                return
-            facts = ChildStarted(live.id("st"), child, ask.name, ask.attached)
+            facts = ChildStarted(live.id("st"), self._child_id(operation), ask.name, ask.attached)
             started = live.writer.append(Draft(facts, {"input": ask.input}, input=ask.input, site=operation.site))
             await live.writer.barrier()
-        step_id = started.facts.step_id
-        path = self._path(operation)
-        await self._opened.start_child(ask.workflow, ask.input, child, ask.key, self._created, self._run_id, path)
+        live.arrive(operation, [await self._ended(operation, started.facts, live)])
+
+    async def _ended(self, operation: Operation, started: ChildStarted, live: Live) -> Draft:
+        """Sees that the child is there, and waits for its end if it is attached."""
+        ask: Any = operation.ask
+        step_id, child, path = started.step_id, started.child_run_id, self._path(operation)
+        try:
+            child = await self._opened.start_child(
+                ask.workflow, ask.input, child, ask.key, self._created, self._run_id, path
+            )
+        except KeyConflict as error:
+            failed = ChildEnded(step_id, child, "failed", error.code)
+            return Draft(failed, {"error": live.error(error)}, error=error.message, site=operation.site)
         if operation.cancelling:
             await self._cancel(operation)
         if not ask.attached:
-            live.arrive(operation, [Draft(ChildEnded(step_id, child, "detached"), site=operation.site)])
-            return
+            return Draft(ChildEnded(step_id, child, "detached"), site=operation.site)
         end, fields = await self._opened.end_of(child)
         status: Any = end.type.partition(".")[2]
-        facts_end = ChildEnded(step_id, child, status, getattr(end.facts, "error_code", None))
+        ended = ChildEnded(step_id, child, status, getattr(end.facts, "error_code", None))
         content: dict[str, Any] = {name: Encoded(bytes(fields[name])) for name in ("output", "error") if name in fields}
-        draft = Draft(facts_end, content, output=content.get("output"), error=end.view.error, site=operation.site)
-        live.arrive(operation, [draft])
+        return Draft(ended, content, output=content.get("output"), error=end.view.error, site=operation.site)
 
     def _path(self, operation: Operation) -> str:
         return f"{self._created.site_path}{operation.site}|"

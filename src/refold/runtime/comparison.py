@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +11,9 @@ from refold.errors import RefoldError
 from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
 from refold.runtime.divergence import REMEDIES, Divergence, DivergenceKind, first_difference
+from refold.runtime.errors import nothing_moves
 from refold.runtime.failures import message_of
-from refold.runtime.frontier import called, kinds_of
+from refold.runtime.frontier import Role, called, kinds_of, role_of
 from refold.runtime.operations import Fields, Operation
 
 if TYPE_CHECKING:
@@ -47,9 +49,18 @@ class Comparison:
         kind: DivergenceKind = "state" if event.type == "run.checkpointed" else "changed"
         return self._made(event, kind, operation, tree(fields), difference, event.site)
 
-    def spinning(self, seq: int, error: RefoldError) -> Divergence:
-        """The code goes on and on where, on record, it waited."""
-        return Divergence(seq, None, "missing", None, None, error.message, None, error.remedy)
+    def spinning(
+        self, error: RefoldError, following: Iterable[tuple[Event, Fields]], executor: Executor
+    ) -> Divergence | None:
+        """The code goes on and on where, on record, it waited - unless the record says that it was ended for that."""
+        for event, fields in following:
+            role = role_of(event)
+            if role is Role.TERMINAL:
+                executor.failure, executor.seq = error, event.seq
+                return self.end(event, fields, executor)
+            if role is not Role.NONE:
+                break
+        return Divergence(executor.seq, None, "missing", None, None, error.message, None, error.remedy)
 
     def handed(self, operation: Operation, event: Event, fields: Fields) -> Divergence | None:
         """Hands an outcome to the code; the divergence where the code's classes cannot hold it."""
@@ -65,9 +76,12 @@ class Comparison:
 
     def end(self, event: Event, fields: Fields, executor: Executor) -> Divergence | None:
         """The record's end against the code's."""
-        if not executor.main.done():
+        if not executor.main.done() and not executor.asked:
+            executor.failure = executor.failure or nothing_moves()
+        if not executor.main.done() and executor.failure is None:
             waiting = next((each for each in executor.asked.values() if not each.cancelling), None)
-            sentence = f"the record has {event.type}, and the code asks for {waiting.site if waiting else 'nothing'}"
+            asks = "waits" if waiting is None else f"asks for {called(waiting.ask.kind)} at {waiting.site}"
+            sentence = f"the record ends here with {event.type}, and the code {asks}"
             return self._made(event, "extra", waiting, tree(fields), sentence, waiting.site if waiting else None)
         difference: tuple[Any, Any, str] | None = self._end(event, fields, executor)
         if difference is None:

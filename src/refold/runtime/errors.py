@@ -46,7 +46,7 @@ class NothingMoves(RefoldError):
 
     code = "nothing_moves"
     exit_status = 2
-    remedy = "Look at the task that waits, named in the error; what it waits for must come from an operation or a task."
+    remedy = "Look for a task that waits for something else than an operation, a timer or another task of the run."
 
 
 class OutsideRun(RefoldError):
@@ -153,3 +153,8 @@ def not_registered(what: str, name: str, known: Any) -> NotRegistered:
     """The error for a name that an App does not know, with the names that it does."""
     listed = ", ".join(sorted(known)) or "none"
     return NotRegistered(f"No {what} {name!r} is registered with the App (registered: {listed}).", name=name)
+
+
+def nothing_moves() -> NothingMoves:
+    """The error for code that waits where nothing is under way."""
+    return NothingMoves("The code waits, and no operation is under way that could move it.")

@@ -14,7 +14,7 @@ from refold.runtime.record import read_fields
 
 async def explained(scope: ScopedLedger, run_id: str, divergence: Divergence) -> Divergence:
     """The report with the path at which a request to a model differs: its messages are read only for this."""
-    asked = divergence.attempted["asks"] if divergence.attempted else None
+    asked = divergence.attempted.get("asks") if isinstance(divergence.attempted, dict) else None
     if divergence.kind != "changed" or divergence.seq is None or not isinstance(asked, dict) or "messages" not in asked:
         return divergence
     stream = Stream.run(run_id)

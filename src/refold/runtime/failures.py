@@ -6,6 +6,7 @@ Exceptions of Python itself and those registered with the App come back as thems
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import Mapping
 from contextlib import suppress
@@ -58,6 +59,8 @@ _OURS: dict[str, type[RefoldError]] = {
 
 def encode_error(error: BaseException, known: Mapping[str, type[BaseException]], types: Registry) -> Encoded:
     """The stored form of an exception. What cannot be recorded of it is left out; its message stays."""
+    if isinstance(error, asyncio.CancelledError):
+        error = asyncio.CancelledError()  # Its text is for debuggers; cancel scopes put addresses in memory into it.
     name = _name_of(error, known)
     recorded: dict[str, Any] = {"type": name or type(error).__qualname__, "message": message_of(error)}
     encoded = values.encode(recorded)
@@ -100,6 +103,8 @@ def decode_error(stored: bytes, known: Mapping[str, type[BaseException]], types:
 
 def message_of(error: BaseException) -> str:
     """What an exception says, and what those in a group say; its class's name where saying it fails."""
+    if isinstance(error, asyncio.CancelledError):
+        return ""  # What libraries put there names objects by their addresses, which no replay has again.
     try:
         said = str(error)
     except Exception as again:  # noqa: BLE001 - somebody's __str__

@@ -16,13 +16,16 @@ from refold.projections.rows import RunRow, ToolCallRow
 from refold.runtime.errors import RunEnded, RunPaused, StepFailed
 from refold.runtime.operations import Fields
 from refold.runtime.record import read_fields
+from refold.runtime.waiting import waits_of
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
+    from refold.runtime.running import Running
 
 _ENDED = ("succeeded", "failed", "canceled", "expired")
 _STANDING = ("in_doubt", "diverged", "requested", "waiting")
 """Pauses that somebody else has to end."""
+_STOPPED = {"canceled": "somebody told it to stop", "expired": "its deadline passed"}
 _POLL = 1.0
 
 
@@ -45,7 +48,8 @@ class RunHandle:
         """Waits until the run has ended, and returns what its workflow returned, read from the record.
 
         Raises RunEnded when it ended otherwise, RunPaused when it waits for a resolution, for other code, or for being
-        resumed; and why this process cannot go on with it (CodeUnavailable, a lost ledger).
+        resumed, itself or in a child (`child_run_id`); and why this process cannot go on with it (CodeUnavailable, a
+        lost ledger).
         """
         while True:
             running = self._opened.running(self.id)
@@ -58,12 +62,31 @@ class RunHandle:
                 raise running.error
             if row.status == "paused" and row.reason in _STANDING and (running is None or running.stands(row.reason)):
                 raise await self._paused(row)
+            await self._look_at_children(running)
             if running is not None and not running.over:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_POLL):
                         await running.moved.wait()
             else:
                 await self._opened.ledger.store.changed()
+
+    async def _look_at_children(self, running: Running | None) -> None:
+        """Raises the RunPaused of a child where the run waits for nothing that could still move by itself."""
+        live = None if running is None or running.over else running.live
+        if running is None or live is None or not live.rests:
+            return
+        waits = waits_of(running)
+        if any(each.kind not in ("child", "signal") for each in waits):
+            return
+        for each in waits:
+            if each.child is None:
+                continue
+            child = RunHandle(self._opened, each.child)
+            row, there = await child.row(), self._opened.running(each.child)
+            if row.status == "paused" and row.reason in _STANDING and (there is None or there.stands(row.reason)):
+                paused = await child._paused(row)
+                facts = {**paused.facts, "run_id": self.id, "child_run_id": each.child}
+                raise RunPaused(f"Run {self.id} waits for its child. {paused.message}", **facts)
 
     async def _value(self, row: RunRow) -> Any:
         _, fields = await self._opened.end_of(self.id)
@@ -84,7 +107,7 @@ class RunHandle:
         return None
 
     def _ended(self, row: RunRow, cause: Exception | None) -> RunEnded:
-        said = row.error_message or row.error_code or "nothing more is said"
+        said = row.error_message or row.error_code or _STOPPED.get(row.status) or "nothing more is said"
         return RunEnded(
             f"Run {self.id} {row.status}: {said.removesuffix('.')}.",
             remedy=cause.remedy if isinstance(cause, RefoldError) and not isinstance(cause, StepFailed) else None,

@@ -11,7 +11,7 @@ import msgspec
 
 from refold.events import values
 from refold.events.envelope import Event
-from refold.gateway.answers import content_of, outcome, part_of, standing
+from refold.gateway.answers import Standing, content_of, outcome, part_of, standing
 from refold.gateway.ask import Ask
 from refold.gateway.inference import Inference
 from refold.gateway.model_errors import InferenceFailed
@@ -183,11 +183,20 @@ class Inferences:
         if ask.cutting is not None:
             ask.cutting.set()
 
-    async def _perform(self, operation: Operation, live: Live) -> None:
+    def left(self, operation: Operation, live: Live) -> None:
+        stands = standing(event for event, _ in operation.recorded)
+        if stands.unanswered is not None:
+            self._lose(self._asked(operation, stands, live), stands, live)
+
+    def _lose(self, ask: Ask, stands: Standing, live: Live) -> None:
+        """The attempt that died with its process has its end, and its cost."""
+        for draft in self._inference.lost(ask, stands.attempts):
+            live.writer.append(draft)
+
+    def _asked(self, operation: Operation, stands: Standing, live: Live) -> Ask:
         asked: Any = operation.ask
         events = [event for event, _ in operation.recorded]
-        stands = standing(events)
-        ask = Ask(
+        return Ask(
             step_id=events[0].facts.step_id if events else live.id("st"),
             site=operation.site,
             request=asked.model_request,
@@ -198,12 +207,16 @@ class Inferences:
             timeout=asked.timeout,
             stream=None if asked.parts is None else lambda draft: live.part(operation, draft),
         )
+
+    async def _perform(self, operation: Operation, live: Live) -> None:
+        asked: Any = operation.ask
+        stands = standing(event for event, _ in operation.recorded)
+        ask = self._asked(operation, stands, live)
         asked.cutting = ask.cut
         if asked.cut or operation.cancelled():
             ask.cut.set()
         if stands.unanswered is not None:
-            for draft in self._inference.lost(ask, stands.attempts):
-                live.writer.append(draft)
+            self._lose(ask, stands, live)
         live.outstanding[operation.site] = ask.step_id
         try:
             drafts = await self._inference.perform(ask)

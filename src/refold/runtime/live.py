@@ -25,7 +25,7 @@ from refold.runtime.budget import Spent
 from refold.runtime.calls import Calls
 from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
-from refold.runtime.errors import BudgetExceeded, NothingMoves
+from refold.runtime.errors import BudgetExceeded, nothing_moves
 from refold.runtime.executor import Executor
 from refold.runtime.failures import encode_error
 from refold.runtime.frontier import Role, role_of
@@ -107,8 +107,10 @@ class Live:
 
     # What the executor asks for.
 
-    def frontier(self) -> None:
+    def frontier(self, left: Sequence[Operation]) -> None:
         self._calls.take_up(self)
+        for operation in left:
+            self._performers[operation.ask.kind].left(operation, self)
 
     def begin(self, operation: Operation) -> None:
         if self.paused == "requested":
@@ -170,7 +172,7 @@ class Live:
         executor = self.executor
         asked = list(executor.asked.values())
         if not asked and not executor.main.done():
-            executor.failure = NothingMoves("The code waits, and no operation is under way that could move it.")
+            executor.failure = nothing_moves()
             self.ended()
             return
         if not asked:

@@ -152,7 +152,7 @@ class RunLoop(Refusals):
                 if self._stirred():
                     break
                 if self._passes > _PATIENCE:
-                    raise NeverQuiet(f"Workflow code ran {self._passes} rounds without waiting for anything.")
+                    raise NeverQuiet(f"Workflow code ran {_PATIENCE} rounds without waiting for anything.")
                 if perf_counter_ns() > until_ns:
                     return False
         self._passes = 0

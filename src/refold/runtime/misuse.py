@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from types import ModuleType
 from typing import Any
 
 from refold.runtime.errors import NotDeterministic
@@ -28,6 +31,7 @@ _PROCESSES = (
 )
 _THREADS = ("_thread.start_new_thread", "_thread.start_joinable_thread")
 _FILES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree")
+_DATABASES = ("sqlite3.connect",)
 _WAITS = ("time.sleep",)
 
 _WHAT: dict[str, str] = {
@@ -35,8 +39,16 @@ _WHAT: dict[str, str] = {
     **dict.fromkeys(_PROCESSES, "a process"),
     **dict.fromkeys(_THREADS, "a thread"),
     **dict.fromkeys(_FILES, "a change of files"),
+    **dict.fromkeys(_DATABASES, "a database"),
     **dict.fromkeys(_WAITS, "a sleep that stops the whole process"),
 }
+
+_SILENT: list[tuple[ModuleType, str, str]] = []
+"""Functions that this Python calls without a word to its audit hooks: module, name, and the event of later versions."""
+if sys.version_info < (3, 12):
+    _SILENT.append((threading, "_start_new_thread", "_thread.start_new_thread"))
+if sys.version_info < (3, 13):
+    _SILENT.append((time, "sleep", "time.sleep"))
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -91,6 +103,17 @@ def _install() -> None:
     if not _installed:
         _installed = True
         sys.addaudithook(_hook)
+        for module, name, event in _SILENT:
+            setattr(module, name, _telling(getattr(module, name), event))
+
+
+def _telling(function: Callable[..., Any], event: str) -> Callable[..., Any]:
+    @wraps(function)
+    def telling(*args: Any) -> Any:
+        _hook(event, args)
+        return function(*args)
+
+    return telling
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:

@@ -33,6 +33,7 @@ from refold.projections.rows import RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.configuration import config_digest
 from refold.runtime.handle import RunHandle
+from refold.runtime.inputs import BadInput
 from refold.runtime.operations import Fields
 from refold.runtime.posting import pause, post, post_cancel, post_signal
 from refold.runtime.record import read_fields
@@ -130,9 +131,11 @@ class Refold:
         """Starts a run of a workflow. It is durable when this returns, and goes on by itself.
 
         With a `key` that a run of this scope has, that run is returned, whatever its status. `deadline` is in seconds
-        from now. Raises NotRegistered, NotRecordable, KeyConflict.
+        from now. Raises NotRegistered, BadInput, NotRecordable, KeyConflict.
         """
         found = self.app.registered(workflow)
+        if input is not None and not found.takes_input:
+            raise BadInput(f"Workflow {found.name} takes no input.", workflow=found.name)
         encoded = self.app.codec.encode(input, found.input_hint)
         self.app.codec.decode(encoded, found.input_hint)
         run_id = self.ledger.ids.new("run")
@@ -242,8 +245,10 @@ class Refold:
         parent: RunCreated,
         parent_id: str,
         path: str,
-    ) -> None:
-        """Makes a child run where it is not there yet, and sees that it goes on."""
+    ) -> str:
+        """Makes a child run where it is not there yet, and sees that it goes on. Returns its id, or that of the run
+        that has its key already. Raises KeyConflict when that one does other work.
+        """
         row = await self._row(run_id)
         if row is None:
             facts = msgspec.structs.replace(
@@ -253,9 +258,10 @@ class Refold:
                 parent_run_id=parent_id,
                 site_path=path,
             )
-            await self._create(facts, input.data, run_id, key, workflow.budget)
-        elif row.reason != "diverged" and (run_id not in self._runs or self._runs[run_id].over):
+            return (await self._create(facts, input.data, run_id, key, workflow.budget)).id
+        if row.reason != "diverged" and (run_id not in self._runs or self._runs[run_id].over):
             self._runs[run_id] = Running(self, run_id)
+        return run_id
 
     async def exists(self, run_id: str) -> bool:
         """Whether there is a run of this id."""

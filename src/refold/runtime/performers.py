@@ -36,6 +36,10 @@ class Performer(Protocol):
         """The code does not want it any more; one that drains has still to bring its outcome."""
         ...
 
+    def left(self, operation: Operation, live: Live) -> None:
+        """An earlier process had begun it, and the code did not want it any more: what is open on record is closed."""
+        ...
+
 
 class _Forgotten:
     """What costs nothing to give up."""
@@ -43,6 +47,9 @@ class _Forgotten:
     def cancelled(self, operation: Operation, live: Live) -> None:
         if operation.work is not None:
             operation.work.cancel()
+
+    def left(self, operation: Operation, live: Live) -> None:
+        return
 
 
 class Steps(_Forgotten):

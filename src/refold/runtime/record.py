@@ -40,6 +40,11 @@ class Record:
         """Whether every event was taken."""
         return not self.events and self._read >= self.upto
 
+    @property
+    def unread(self) -> bool:
+        """Whether a page must be read before the next event can be taken."""
+        return not self.events and self._read < self.upto
+
     def take(self) -> tuple[Event, Fields] | None:
         """The next event; None when a page must be read first, or the record is exhausted."""
         return self.events.popleft() if self.events else None

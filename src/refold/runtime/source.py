@@ -4,6 +4,7 @@ hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from refold.events.envelope import Event
@@ -14,8 +15,10 @@ from refold.runtime.operations import Fields, Operation
 class Source(Protocol):
     """Where outcomes come from once the record is exhausted."""
 
-    def frontier(self) -> None:
-        """The record is exhausted, and the code stands where it stood; `begin` follows for what it waits for."""
+    def frontier(self, left: Sequence[Operation]) -> None:
+        """The record is exhausted, and the code stands where it stood; `begin` follows for what it waits for. `left` is
+        what it had begun and given up.
+        """
         ...
 
     def begin(self, operation: Operation) -> None:

@@ -74,6 +74,18 @@ def copy_of(folder: Path, to: Path) -> Path:
     return to
 
 
+def watch_looks(rf: Refold) -> asyncio.Queue[None]:
+    """Gets something whenever the App looks at what was posted to its runs."""
+    looks, posted = asyncio.Queue[None](), rf.scope.posted
+
+    async def watched() -> Any:
+        looks.put_nowait(None)
+        return await posted()
+
+    rf.scope.posted = watched  # type: ignore[method-assign]
+    return looks
+
+
 async def _first_life(folder: Path) -> None:
     shop = load(folder)
     async with shop.app.open(ledger(folder)) as rf:

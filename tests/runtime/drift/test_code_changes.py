@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from refold import InferenceSkipping, RunPaused, Stream
 from refold.runtime.errors import CodeUnavailable
 from refold.runtime.opened import Refold
 from tests.runtime.drift.changes import CHANGES
-from tests.runtime.drift.support import copy_of, effects, kill_one, ledger, line_of, load
+from tests.runtime.drift.support import copy_of, effects, kill_one, ledger, line_of, load, watch_looks
 
 WHOLE = [
     84,
@@ -141,13 +140,7 @@ async def test_what_is_posted_to_a_drifted_run_does_not_try_it_again(shop: tuple
     async with edited.app.open(ledger(folder)) as rf:
         await paused_report(rf, run_id)
         head = await rf.scope.run_head(run_id)
-        looks, posted = asyncio.Queue[None](), rf.scope.posted
-
-        async def watched() -> Any:
-            looks.put_nowait(None)
-            return await posted()
-
-        rf.scope.posted = watched  # type: ignore[method-assign]
+        looks = watch_looks(rf)
         await rf.signal(run_id, "go", False)
         for _ in range(3):
             await looks.get()

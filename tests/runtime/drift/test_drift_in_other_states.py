@@ -12,6 +12,7 @@ import pytest
 
 from refold import App, Happened, InferenceSkipping, Run, RunPaused, Stream, SyncRun
 from refold.runtime.opened import Refold
+from tests.runtime.drift.support import watch_looks
 
 Workflow = Callable[..., Any]
 
@@ -269,9 +270,13 @@ async def test_a_child_that_drifted_is_not_tried_again_when_its_parent_is_recove
         assert (await settled(rf, inner)).reason == "diverged"
         head = await rf.scope.run_head(inner)
     async with app(triple).open(place) as rf:
+        looks = watch_looks(rf)
+        for _ in range(3):
+            await looks.get()
         parent = rf.running(outer)
         assert parent is not None
-        await parent.gone_on()
+        assert parent.live is not None
+        assert parent.live.executor.at_frontier
         assert rf.running(inner) is None
         assert await rf.scope.run_head(inner) == head
     async with app(double).open(place) as rf:

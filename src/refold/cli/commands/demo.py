@@ -19,7 +19,8 @@ from refold.cli.context import Cli, command
 @command("demo")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to leave the demo's ledger.")
 @click.option("--session", is_flag=True, help="Walk through a recorded session instead.")
-def demo(cli: Cli, keep: Path | None, session: bool) -> None:
+@click.option("--real-model", is_flag=True, help="With a real model, where one is installed (`make demo-model`).")
+def demo(cli: Cli, keep: Path | None, session: bool, real_model: bool) -> None:
     """Watch an agent survive: killed while a charge is on the wire, resumed, its doubts resolved, replayed.
 
     Payment service and model are processes of their own, on this machine; both are stopped before the replays. With
@@ -41,7 +42,8 @@ def demo(cli: Cli, keep: Path | None, session: bool) -> None:
         else:
             from refold.cli.walks.survival import SurvivalWalk
 
-            SurvivalWalk(cli.out, folder).run()
+            walk = SurvivalWalk(cli.out, folder)
+            walk.run_with_real_model() if real_model else walk.run()
 
 
 def _begin_anew(folder: Path) -> None:

@@ -61,6 +61,38 @@ class SurvivalWalk(Walk):
         self._check(len(charges) == 1, f"the payment service's log shows {len(charges)} charge")
         self._out.line(Cell("Done. ", "good"), "Killed twice, charged once, nothing guessed.")
 
+    def run_with_real_model(self) -> None:
+        """The same with a real model, the smallest there is: one charge, one sentence. Raises RealModelMissing."""
+        with ExitStack() as stack:
+            payments = stack.enter_context(
+                running("refold.demo.payments", self._folder / "payments.log", ["--forgetful"], control=True)
+            )
+            model = stack.enter_context(running("refold.demo.real_model", self._folder / "model.log"))
+            self.environment = {"REFOLD_DEMO_PAYMENTS": payments.url, "REFOLD_DEMO_MODEL": model.url}
+            self._out.line("A real model of 135 million parameters charges an order and thanks the customer.")
+            self._title("The agent runs, and is killed (SIGKILL) while its charge is on the wire.")
+            words = ("run", "settle_simply", *_APP, "--input", _TICKET, "--key", "ticket-18")
+            self._kill_on_the_wire(payments, "/charges", words)
+            (self._run,) = [run["run_id"] for run in self._ask("runs")["runs"]]
+            self._say(f"The service's log: {self._told(payments, '')}. The agent never heard of it.")
+            self._title("The next process resumes the run: the probe asks the payment service, the model goes on.")
+            done = self._show("resume", self._run, *_APP)
+            self._check(done["status"] == "succeeded", "the same run went on and succeeded")
+            self._check(
+                self._call_of("pay")["resolution"] == "happened", "the probe found that the charge had happened"
+            )
+            asked = len(model.lines())
+            self._say(f"The model's own log shows {asked} requests; what it said is on record.")
+            payments.stop()
+            model.stop()
+            self._title("Both are stopped. The run is replayed without model, tool and network.")
+            answer = self._show("replay", self._run, *_APP, "--mode", "inference-skipping")
+            self._check(answer["result"] == "equal", "inference-skipping: equal")
+            self._check(self._ask("verify", "--all")["ok"], "the chain is intact")
+        charges = self._booked(payments, "")
+        self._check(len(charges) == 1, f"the payment service's log shows {len(charges)} charge")
+        self._out.line(Cell("Done. ", "good"), "Killed, charged once, nothing guessed.")
+
     # The agent's life.
 
     def _killed_while_charging(self, payments: ServiceProcess) -> None:

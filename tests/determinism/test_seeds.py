@@ -38,6 +38,12 @@ def test_live_resumed_and_replayed_executions_are_the_same_bytes(first: int, led
     tried(range(first, first + BLOCK), ledger)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1000, 10_000, 500))
+def test_ten_thousand_seeds(first: int, ledger: Path) -> None:
+    tried(range(first, first + 500), ledger)
+
+
 def tried(seeds: range, ledger: Path) -> None:
     with asyncio.Runner(loop_factory=SeededLoop) as runner:
         for seed in seeds:

@@ -303,3 +303,23 @@ async def test_a_hundred_doubts_are_watched_with_one_read_at_a_time(tmp_path: Pa
         for number, call in enumerate(calls):
             await resolve(scope, call.tool_call_id, Happened(number), basis="log", by="ada")
         assert await asyncio.gather(*results) == list(range(100))
+
+
+async def test_a_doubt_that_is_given_up_is_put_on_record_once_however_late_its_outcome_is_delivered(
+    tmp_path: Path,
+) -> None:
+    world = World()
+    async with ledger_at(tmp_path) as scope:
+        run = await start(scope)
+        world.failing.append(TimeoutError())
+        call = run.call(world.tool(), "a")
+        performed = asyncio.ensure_future(run.gateway.perform(call))
+        await until(lambda: run.gateway.waiting)
+        await resolve(scope, call.tool_call_id, Abandon(), basis="nobody knows", by="ada")
+        drafts = await performed
+        for _ in range(5):  # Its turn comes later, and what is posted is looked at meanwhile.
+            run.gateway.wake()
+            await scope.ledger.store.changed()
+        for draft in drafts:
+            run.writer.append(draft)
+        assert (await run.types_of_events()).count("tool.resolved") == 1

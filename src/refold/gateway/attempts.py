@@ -64,10 +64,10 @@ class Attempt:
         try:
             seam.reach("tool.call")
             self._end(Result(await cast(Any, self._tool.function(*self._args, **self._kwargs))))
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, KeyboardInterrupt) as error:
             self._end(self._ending_of(error))
             raise
-        except Exception as error:  # noqa: BLE001 - what a tool raises is an outcome
+        except BaseException as error:  # noqa: BLE001 - what a tool raises is an outcome
             self._end(self._ending_of(error))
 
     def _in_thread(self) -> None:

@@ -22,7 +22,7 @@ from refold.gateway.errors import ChangedCall
 from refold.gateway.identity import Identity, checked_key, derived_key, fingerprint, given_key
 from refold.gateway.inbox import intent_of
 from refold.gateway.outcomes import fields_of
-from refold.gateway.receipts import first_difference, read_receipt, receipt_event
+from refold.gateway.receipts import changed_path, read_receipt, receipt_event
 from refold.gateway.records import Call, CallRecords
 from refold.gateway.sending import Sender
 from refold.gateway.sweeping import doubt_abandoned_stream
@@ -113,6 +113,10 @@ class Gateway:
     def wake(self) -> None:
         """Looks at once at whatever calls wait for."""
         self._sender.ways_out.wake()
+
+    def ended(self) -> None:
+        """The run's end is durable: nothing that its calls may still answer can be put on record."""
+        self._sender.forget_attempts()
 
     def close(self) -> None:
         """Stops watching for resolutions."""
@@ -231,7 +235,7 @@ class Gateway:
     async def _conflict(self, call: Call, flight: Flight, row: IntentRow) -> list[Draft]:
         tool = call.tool
         if (row.tool, row.tool_version) == (tool.name, tool.version):
-            path = await first_difference(self._scope, row, call.encoded)
+            path = await changed_path(self._scope, row, call.encoded)
         else:
             path = "version"
         if flight.identity.kind == "derived":

@@ -74,6 +74,8 @@ class Resolutions:
         self._scope, self._writer = scope, writer
         self._asked: dict[str, asyncio.Future[InboxItem]] = {}
         self._orphans: set[str] = set()
+        self._handed_out: set[str] = set()
+        """Keys of items that whoever waited for them has; the inbox holds one until its event is appended."""
         self._watch: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -128,6 +130,8 @@ class Resolutions:
             await first_of(changed, self._woken.wait)
 
     def _deliver(self, item: InboxItem) -> None:
+        if item.key in self._handed_out:
+            return
         posted = read_posted(item)
         row = intent_of(self._writer, posted.intent_id)
         if row is None or row.revision != posted.revision:
@@ -135,6 +139,7 @@ class Resolutions:
         future = self._asked.get(posted.intent_id)
         if future is not None:
             if not future.done():
+                self._handed_out.add(item.key)
                 future.set_result(item)
         elif posted.intent_id in self._orphans:
             self._writer.append(resolved_draft(posted, row.revision + 1, item.actor, item.key))

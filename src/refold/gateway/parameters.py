@@ -79,7 +79,7 @@ class Parameters:
             else:
                 read = msgspec.convert(data, self._struct(), strict=False)
                 given = {name: getattr(read, name) for name in read.__struct_fields__}
-        except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError) as error:
             raise BadArguments(
                 f"The arguments for {self._tool} do not fit: {error}.", tool=self._tool, reason=str(error)
             ) from None

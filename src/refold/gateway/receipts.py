@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from refold.events.differences import differences
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.gateway.outcomes import fields_of, read_fields
@@ -43,7 +44,7 @@ async def read_receipt(scope: ScopedLedger, row: IntentRow) -> Receipt:
         return Receipt(event, await read_fields(reader, scope.ledger.files, run_id, event))
 
 
-async def first_difference(scope: ScopedLedger, row: IntentRow, encoded: bytes) -> str:
+async def changed_path(scope: ScopedLedger, row: IntentRow, encoded: bytes) -> str:
     """Where the arguments of a call first differ from those that its intent was claimed with; `?` when those were
     erased.
     """
@@ -54,21 +55,7 @@ async def first_difference(scope: ScopedLedger, row: IntentRow, encoded: bytes) 
         claimed = fields_of(events[0])["arguments"] if events else None
     except Erased:
         claimed = None
-    return "?" if claimed is None else difference(msgspec.json.decode(claimed), msgspec.json.decode(encoded))
-
-
-def difference(a: Any, b: Any, path: str = "$") -> str:
-    """The path of the first difference of two JSON trees; empty when there is none."""
-    if type(a) is dict and type(b) is dict:
-        for name in (*a, *(name for name in b if name not in a)):
-            if name not in a or name not in b:
-                return f"{path}.{name}"
-            if found := difference(a[name], b[name], f"{path}.{name}"):
-                return found
-        return ""
-    if type(a) is list and type(b) is list:
-        for index, (x, y) in enumerate(zip(a, b, strict=False)):
-            if found := difference(x, y, f"{path}[{index}]"):
-                return found
-        return "" if len(a) == len(b) else f"{path}[{min(len(a), len(b))}]"
-    return "" if type(a) is type(b) and a == b else path
+    if claimed is None:
+        return "?"
+    found = next(differences(msgspec.json.decode(claimed), msgspec.json.decode(encoded)), None)
+    return "" if found is None else found[0]

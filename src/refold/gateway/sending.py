@@ -98,6 +98,10 @@ class Sender:
         """Whether `join` would find something."""
         return self._under_way.find(row.intent_id, row.attempts) is not None
 
+    def forget_attempts(self) -> None:
+        """Lets go of every attempt of the run, whatever became of it."""
+        self._under_way.forget_all()
+
     async def doubt(self, call: Call, row: IntentRow) -> None:
         """Says that a call was out when its process died."""
         await self._append(self._records.doubted(call, row, "crash"))

@@ -48,6 +48,11 @@ class UnderWay:
         """Says that the attempt is followed by another, whatever it said."""
         self._all.pop((self._scope, intent_id), None)
 
+    def forget_all(self) -> None:
+        """Says that the run has ended."""
+        for key in [key for key, found in self._all.items() if found.run_id == self._writer.stream.run_id]:
+            del self._all[key]
+
     async def durable(self) -> None:
         """The writer's barrier. Attempts whose answers it makes durable are forgotten; until then they could be lost
         with their commit.

@@ -52,6 +52,8 @@ class ToolAsk:
         self.encoded = tool.encode_arguments(arguments, codec.types)
         # What the tool gets shares nothing with what the code goes on with.
         self.arguments = tool.decode_arguments(self.encoded, codec.types)
+        if key is None:
+            tool.business_key(self.arguments)  # One that cannot be made is the code's to handle, as bad arguments are.
         self._fingerprint = fingerprint(secret, tool.name, tool.version, self.encoded)
 
     @property
@@ -110,19 +112,31 @@ class Calls:
             if intent.status == "abandoned":
                 self.gateway.adopt(intent.intent_id)
             elif intent.status in ("claimed", "dispatched", "in_doubt", "not_executed"):
+                # From now on, before its event is read: the run must not end without it.
+                live.outstanding[row.tool_call_id] = row.tool_call_id
                 live.spawn(self._settle(row, asked, live))
 
     async def _settle(self, row: ToolCallRow, asked: Collection[str], live: Live) -> None:
+        try:
+            call = await self._recorded(row)
+            if call.site in asked:
+                return
+            if call.tool.on_cancel == "abandon":
+                live.left.add(call.tool_call_id)
+            live.note(await self.gateway.perform(call))
+        finally:
+            del live.outstanding[row.tool_call_id]
+            live.executor.schedule()
+
+    async def _recorded(self, row: ToolCallRow) -> Call:
+        """A call that an earlier process began, as its record says, wanted by nobody."""
         async with self._opened.scope.reader() as reader:
             (event,) = await reader.events(self._writer.stream, row.seq - 1, row.seq)
-        if event.site in asked:
-            return
         fields = fields_of(event)
         tool = self._opened.app.find_tool(row.tool)
-        types = self._opened.app.types
-        call = Call(
+        return Call(
             tool=tool,
-            arguments=tool.decode_arguments(fields["arguments"], types),
+            arguments=tool.decode_arguments(fields["arguments"], self._opened.app.types),
             encoded=fields["arguments"],
             site=event.site,
             step_id=row.run_step_id,
@@ -132,17 +146,6 @@ class Calls:
             recorded=True,
             unwanted=lambda: True,
         )
-        await self._perform_left(call, live)
-
-    async def _perform_left(self, call: Call, live: Live) -> None:
-        live.outstanding[call.site] = call.tool_call_id
-        if call.tool.on_cancel == "abandon":
-            live.left.add(call.tool_call_id)
-        try:
-            drafts = await self.gateway.perform(call)
-        finally:
-            live.outstanding.pop(call.site, None)
-        live.note(drafts)
 
     def begin(self, operation: Operation, live: Live) -> None:
         operation.work = live.spawn(self._perform(operation, live))
@@ -222,6 +225,10 @@ class Calls:
                     )
                 )
         return drafts
+
+    def ended(self) -> None:
+        """The run's end is durable."""
+        self.gateway.ended()
 
     def close(self) -> None:
         self.gateway.close()

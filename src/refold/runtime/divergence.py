@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from refold.events.differences import ABSENT, differences
+
 DivergenceKind = Literal["changed", "missing", "extra", "output", "type", "state"]
 
 
@@ -45,27 +47,12 @@ REMEDIES: dict[str, str] = {
 
 def first_difference(recorded: Any, attempted: Any, path: str = "$") -> str | None:
     """The path and the two values where two stored JSON trees first differ; None when they do not."""
-    if type(recorded) is not type(attempted):
-        return f"{path} was {_shown(recorded)} and is {_shown(attempted)}"
-    if isinstance(recorded, dict):
-        for name in [*recorded, *(each for each in attempted if each not in recorded)]:
-            if name not in attempted:
-                return f"{path}.{name} was {_shown(recorded[name])} and is not there"
-            if name not in recorded:
-                return f"{path}.{name} was not there and is {_shown(attempted[name])}"
-            found = first_difference(recorded[name], attempted[name], f"{path}.{name}")
-            if found:
-                return found
+    found = next(differences(recorded, attempted, path), None)
+    if found is None:
         return None
-    if isinstance(recorded, list):
-        for index, (old, new) in enumerate(zip(recorded, attempted, strict=False)):
-            found = first_difference(old, new, f"{path}[{index}]")
-            if found:
-                return found
-        if len(recorded) != len(attempted):
-            return f"{path} had {len(recorded)} items and has {len(attempted)}"
-        return None
-    return None if recorded == attempted else f"{path} was {_shown(recorded)} and is {_shown(attempted)}"
+    place, was, now = found
+    said = "was not there" if was is ABSENT else f"was {_shown(was)}"
+    return f"{place} {said} and is {'not there' if now is ABSENT else _shown(now)}"
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from refold.errors import RefoldError
@@ -24,14 +25,13 @@ _REMEDIES = {
 
 async def examine_runs(scope: ScopedLedger, app: App | None) -> Check:
     """The live runs of a scope that nobody moves now: `unowned` (their process died or let go, and nothing keeps them
-    from going on), `code_missing` (the App does not
-    have it; looked for only with one), `diverged`, `in_doubt`, `waiting` (for a signal), `requested` (paused by
-    somebody).
+    from going on), `code_missing` (the App does not have it; looked for only with one), `diverged`, `in_doubt`,
+    `waiting` (for a signal), `requested` (paused by somebody).
     """
     found: dict[str, list[str]] = {
         name: [] for name in ("code_missing", "unowned", "diverged", "in_doubt", "waiting", "requested")
     }
-    unowned = await _unowned(scope)
+    unowned = [row async for row in unowned_workflows(scope)]
     for row in unowned:
         if app is not None and not _has_code(app, row):
             found["code_missing"].append(f"{row.run_id} {row.workflow} version {row.workflow_version}")
@@ -51,13 +51,14 @@ async def examine_runs(scope: ScopedLedger, app: App | None) -> Check:
     return Check("runs", wrong is None, facts, None if wrong is None else _REMEDIES[wrong])
 
 
-async def _unowned(scope: ScopedLedger) -> list[RunRow]:
-    rows: list[RunRow] = []
+async def unowned_workflows(scope: ScopedLedger) -> AsyncIterator[RunRow]:
+    """The runs of workflows that have not ended and that no living process has."""
     after = ""
     while page := await scope.unowned_runs(after):
-        rows += [row for row in page if row.origin == "live" and row.subject_kind == "workflow"]
+        for row in page:
+            if row.origin == "live" and row.subject_kind == "workflow":
+                yield row
         after = page[-1].run_id
-    return rows
 
 
 async def _doubts(reader: Reader, run_id: str) -> bool:

@@ -170,7 +170,7 @@ class Executor:
             self._sites.settle(operation.site)
         if operation.begun and self.at_frontier:
             self.source.cancelled(operation)
-        elif operation.begun:
+        elif operation.begun and not operation.cancelling:  # One that drains is begun again instead.
             self._left[operation.site] = operation
 
     def cut(self, operation: Operation) -> None:

@@ -101,6 +101,11 @@ def decode_error(stored: bytes, known: Mapping[str, type[BaseException]], types:
     return error
 
 
+def code_of(error: BaseException) -> str:
+    """What an exception is called where its text may be content: the code of ours, the class of any other."""
+    return error.code if isinstance(error, RefoldError) else type(error).__name__
+
+
 def message_of(error: BaseException) -> str:
     """What an exception says, and what those in a group say; its class's name where saying it fails."""
     if isinstance(error, asyncio.CancelledError):

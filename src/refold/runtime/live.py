@@ -245,6 +245,7 @@ class Live:
         self._append(self._ending.draft(value, error))
         self.executor.closed = True
         await self.writer.barrier()
+        self._calls.ended()
         await self.writer.close()
         self.executor.stop()
         self.moved.set()
@@ -264,7 +265,9 @@ class Live:
         self.executor.arrive(Arrival(operation, drafts, fields=fields, content=content, urgent=urgent))
 
     def note(self, drafts: list[Draft]) -> None:
-        """An outcome that nobody waits for any more is recorded all the same."""
+        """An outcome that nobody waits for any more is recorded all the same, while the run can hold it."""
+        if self.executor.closed:
+            return  # It came to a call that was left behind in doubt.
         for draft in drafts:
             self.writer.append(draft)
         self.spawn(self._durable())

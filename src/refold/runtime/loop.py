@@ -16,7 +16,7 @@ import sys
 from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -188,7 +188,8 @@ class RunLoop(Refusals):
                     moved = True
                 else:
                     ran.append(callback)
-            handle._run()
+            with suppress(SystemExit):  # Its task has it, as any exception; the process is not the code's to end.
+                handle._run()
         if self.requested:
             self._passes = 0
             return False

@@ -32,6 +32,8 @@ from refold.ledger.ledger import Existing, Ledger, ScopedLedger, open_ledger
 from refold.projections.rows import RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.configuration import config_digest
+from refold.runtime.examine import unowned_workflows
+from refold.runtime.failures import code_of
 from refold.runtime.handle import RunHandle
 from refold.runtime.inputs import BadInput
 from refold.runtime.operations import Fields
@@ -110,8 +112,7 @@ class Refold:
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
-        for running in list(self._runs.values()):
-            await running.close()
+        await asyncio.gather(*(running.close() for running in self._runs.values()))
         for provider in self.app.models.values():
             await provider.aclose()
         await self.ledger.close()
@@ -180,12 +181,13 @@ class Refold:
         living process has it, that one goes on. Raises RunNotFound; what else is in the way, the result raises.
         """
         run_id = await self.scope.resolve_run(run)
-        if self._has(run_id):
+        running = self._runs.get(run_id)
+        if running is not None and not running.over:
             await post(self.scope, run_id, "resume", {})
             await self._deliver(run_id)
         else:
-            self._runs[run_id] = Running(self, run_id, resume=True)
-        await self._runs[run_id].gone_on()
+            running = self._runs[run_id] = Running(self, run_id, resume=True)
+        await running.gone_on()
         return RunHandle(self, run_id)
 
     async def signal(self, run: str, name: str, value: Any = None, *, by: str = "", id: str | None = None) -> None:
@@ -298,7 +300,9 @@ class Refold:
         return [each for each in self._runs.values() if not each.over]
 
     def forget(self, running: Running) -> None:
-        """The run is over here; why is kept for whoever asks for its result."""
+        """The run is over here. One that has not ended is kept: why is told to whoever asks for its result."""
+        if running.ended and running.error is None and self._runs.get(running.run_id) is running:
+            del self._runs[running.run_id]
 
     # Looking after.
 
@@ -307,10 +311,10 @@ class Refold:
         are left alone. Returns their ids.
         """
         found = []
-        for row in await self.scope.unowned_runs():
+        async for row in unowned_workflows(self.scope):
             if row.reason in ("diverged", "requested") or self._has(row.run_id):
                 continue
-            if row.origin == "live" and row.subject_kind == "workflow" and self._has_code(row):
+            if self._has_code(row):
                 self._runs[row.run_id] = Running(self, row.run_id)
                 found.append(row.run_id)
         return found
@@ -341,8 +345,8 @@ class Refold:
                     swept = self.ledger.clock.monotonic()
                     await sweep(self.scope)
                     await self.recover()
-            except RefoldError as error:
-                _log.warning("looking after the runs failed: %s", error.code)
+            except Exception as error:  # noqa: BLE001 - every run of this process waits for the next look
+                _log.warning("looking after the runs failed: %s", code_of(error))
 
     async def _take_over(self, run_id: str) -> None:
         """Somebody posted to a run that nobody has: it goes on here, if its code is here. Not after a drift."""

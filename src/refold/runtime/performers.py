@@ -69,7 +69,11 @@ class Steps(_Forgotten):
         with inside_step(ask.name):
             try:
                 value = await ask.function(*ask.args, **ask.options)
-            except Exception as raised:  # noqa: BLE001 - the step's outcome
+            except KeyboardInterrupt:
+                raise
+            except BaseException as raised:
+                if operation.done() or live.executor.stopped:
+                    raise  # It was told to end.
                 error = raised
         live.arrive(operation, [_step_draft(operation, live, value, error, started)])
 
@@ -80,12 +84,14 @@ def _run(operation: Operation, live: Live) -> Draft:
     value, error = None, None
     try:
         value = STEP.copy().run(ask.function, *ask.args, **ask.options)
-    except Exception as raised:  # noqa: BLE001 - the step's outcome
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # noqa: BLE001 - the step's outcome
         error = raised
     return _step_draft(operation, live, value, error, started)
 
 
-def _step_draft(operation: Operation, live: Live, value: Any, error: Exception | None, started: int) -> Draft:
+def _step_draft(operation: Operation, live: Live, value: Any, error: BaseException | None, started: int) -> Draft:
     ask: Any = operation.ask
     duration = (live.monotonic() - started) // 1000
     if error is None:

@@ -34,6 +34,7 @@ from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
 from refold.runtime.explaining import explained
+from refold.runtime.failures import code_of
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
@@ -60,7 +61,7 @@ class Running:
     ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
-        self.error: RefoldError | None = None
+        self.error: Exception | None = None
         """Why this process cannot go on with the run; the run itself is as its record says."""
         self.live: Live | None = None
         self.moved = asyncio.Event()
@@ -93,12 +94,16 @@ class Running:
             self.error = error
             if self._resume and isinstance(error, StreamOwned):
                 await self._ask_owner()
-        except RefoldError as error:
-            _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
+            _log.warning("run %s cannot go on here: %s", self.run_id, code_of(error))
             self.error = error
+        except Exception as error:  # noqa: BLE001 - whoever waits for the run is told, and not left to wait for ever
+            _log.error("run %s cannot go on here: %s", self.run_id, type(error).__qualname__)
+            self.error = _unexpected(self.run_id, error)
         finally:
             if self._writer is not None:
                 await self._let_go(self._writer)
+            self.live = None
             self.moved.set()
             self._begun.set()
             self._opened.forget(self)
@@ -165,20 +170,22 @@ class Running:
             live.unpause()
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
+        expiry: asyncio.TimerHandle | None = None
         try:
             executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
             self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
             self._waiting.clear()
-            if begin.created.deadline_us is not None:
-                self._expire_at(begin.created.deadline_us, live)
+            expiry = self._expire_at(begin.created.deadline_us, live)
             await executor.wait()
             if live.divergences:
                 reports = [await explained(opened.scope, self.run_id, each) for each in live.divergences]
                 await live.pause("diverged", {"divergences": [_plain(each) for each in reports]})
                 await writer.close()
         finally:
+            if expiry is not None:
+                expiry.cancel()
             executor.stop()
             await live.end()
 
@@ -207,11 +214,16 @@ class Running:
         return main
 
     @property
+    def ended(self) -> bool:
+        """Whether the run has its end, as far as this process wrote it."""
+        return self._writer is not None and self._writer.closed
+
+    @property
     def abandoned(self) -> bool:
         """Whether the run has not ended, and this process, which had it, is done with it all the same."""
         if not self.over or isinstance(self.error, StreamOwned | StreamClosed):
             return False
-        return self._writer is None or not self._writer.closed
+        return not self.ended
 
     def stands(self, reason: str) -> bool:
         """Whether a pause that the record holds is still true, as far as this process knows."""
@@ -253,9 +265,11 @@ class Running:
             if live.paused == "requested":
                 live.unpause()  # What is held must settle before the run can end.
 
-    def _expire_at(self, deadline_us: int, live: Live) -> None:
+    def _expire_at(self, deadline_us: int | None, live: Live) -> asyncio.TimerHandle | None:
+        if deadline_us is None:
+            return None
         left = max(0, deadline_us - live.now())
-        live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
+        return live.call_later(left / 1_000_000, lambda: self._stop(live, "expired", "the deadline passed", None))
 
     async def gone_on(self) -> None:
         """Returns when the record says that the run goes on, or this process cannot go on with it."""
@@ -268,6 +282,13 @@ class Running:
         """Lets the run go: the next process that opens it goes on from its record."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+def _unexpected(run_id: str, error: Exception) -> RefoldError:
+    said = f"{type(error).__qualname__}: {error}".removesuffix(".")
+    unexpected = RefoldError(f"Run {run_id} cannot go on here, for no reason that refold knows: {said}.", run_id=run_id)
+    unexpected.__cause__ = error
+    return unexpected
 
 
 def _no_end(event: Event, fields: Any, executor: Executor) -> None:

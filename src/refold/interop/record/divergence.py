@@ -1,9 +1,8 @@
-"""What a replay found: how it differs from its recording, and where two requests first differ."""
+"""What a replay found: how it differs from its recording."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -36,21 +35,3 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def equal(self) -> bool:
         return not self.divergences
-
-
-ABSENT: Any = object()
-"""Stands where one of two values has nothing."""
-
-
-def differences(recorded: Any, attempted: Any, path: str = "$") -> Iterator[tuple[str, Any, Any]]:
-    """Where two JSON values differ, in order: the path, and what each has there."""
-    if isinstance(recorded, dict) and isinstance(attempted, dict):
-        for key in [*recorded, *(key for key in attempted if key not in recorded)]:
-            yield from differences(recorded.get(key, ABSENT), attempted.get(key, ABSENT), f"{path}.{key}")
-    elif isinstance(recorded, list) and isinstance(attempted, list):
-        for place in range(max(len(recorded), len(attempted))):
-            one = recorded[place] if place < len(recorded) else ABSENT
-            other = attempted[place] if place < len(attempted) else ABSENT
-            yield from differences(one, other, f"{path}[{place}]")
-    elif type(recorded) is not type(attempted) or recorded != attempted:
-        yield path, recorded, attempted

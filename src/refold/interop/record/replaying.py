@@ -8,11 +8,12 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
+from refold.events.differences import ABSENT, differences
 from refold.events.identity import Scope
 from refold.events.redaction import Redactor
 from refold.interop.record.bridge import Bridge
 from refold.interop.record.clients import Clients
-from refold.interop.record.divergence import ABSENT, Divergence, Kind, Report, differences
+from refold.interop.record.divergence import Divergence, Kind, Report
 from refold.interop.record.errors import RecordingDiverged, RecordingOver
 from refold.interop.record.library import Library, Recorded, read_library
 from refold.interop.record.places import Place, open_place

@@ -16,7 +16,7 @@ import sys
 from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -188,14 +188,16 @@ class RunLoop(Refusals):
                     moved = True
                 else:
                     ran.append(callback)
-            with suppress(SystemExit):  # Its task has it, as any exception; the process is not the code's to end.
+            try:  # noqa: SIM105 - an object more for each callback
                 handle._run()
+            except SystemExit:  # Its task has it, as any exception; the process is not the code's to end.
+                pass
         if self.requested:
             self._passes = 0
             return False
         if moved:
             return False
-        return all(_callback(handle) in ran for handle in ready)
+        return not ready or all(_callback(handle) in ran for handle in ready)
 
     def _stirred(self) -> bool:
         """Whether the passes go on and on because a callback that is no task's comes back again and again."""
@@ -262,7 +264,7 @@ class RunLoop(Refusals):
     ) -> RunTask:
         scope = self.scope().child(_qualified_name(coro))
         # Its own context even where one was given: a scope belongs to one task.
-        context = self._here().copy() if context is None else context.copy()
+        context = self._here() if context is None else context.copy()
         context.run(current_scope.set, scope)
         task = RunTask(coro, loop=self, name=name or f"Task-{self._numbers}", context=context)
         scope.task = task

@@ -34,7 +34,6 @@ from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
 from refold.runtime.explaining import explained
-from refold.runtime.failures import code_of
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
@@ -94,8 +93,8 @@ class Running:
             self.error = error
             if self._resume and isinstance(error, StreamOwned):
                 await self._ask_owner()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
-            _log.warning("run %s cannot go on here: %s", self.run_id, code_of(error))
+        except RefoldError as error:
+            _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
         except Exception as error:  # noqa: BLE001 - whoever waits for the run is told, and not left to wait for ever
             _log.error("run %s cannot go on here: %s", self.run_id, type(error).__qualname__)

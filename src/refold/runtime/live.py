@@ -67,6 +67,14 @@ class Arrival:
         """A receipt: it is made durable at once, whatever the code does next."""
 
 
+def _fields_of(event: Event, draft: Draft) -> Fields:
+    """What stands in the content of an event that was just appended."""
+    if draft.content and all(type(field) is Encoded for field in draft.content.values()):
+        return {name: msgspec.Raw(field.data) for name, field in draft.content.items()}  # Closed, it is the same bytes.
+    content = event.stored.content
+    return {} if content is None else open_content(content).values
+
+
 class Live:
     """One live execution's source of outcomes."""
 
@@ -153,8 +161,7 @@ class Live:
             return event, arrival.fields
         if arrival.content is not None:
             return event, {name: msgspec.Raw(data) for name, data in arrival.content(event).items()}
-        content = event.stored.content
-        return event, {} if content is None else open_content(content).values
+        return event, _fields_of(event, drafts[0])
 
     def unwanted(self, arrival: Arrival) -> None:
         assert arrival.operation is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
-import inspect
 import os
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -16,7 +14,7 @@ from refold.ledger.drafts import Draft
 from refold.runtime.env import EnvAsk
 from refold.runtime.errors import NotQuiet
 from refold.runtime.failures import message_of
-from refold.runtime.nesting import inside_step
+from refold.runtime.nesting import STEP, inside_step
 from refold.runtime.operations import Operation
 from refold.runtime.signals import CheckpointAsk
 from refold.runtime.steps import StepAsk
@@ -63,7 +61,7 @@ class Steps(_Forgotten):
 
     def begin(self, operation: Operation, live: Live) -> None:
         ask = cast(StepAsk, operation.ask)
-        if inspect.iscoroutinefunction(ask.function):
+        if ask.hints.is_async:
             operation.work = live.spawn(self._await(operation, live))
         else:
             live.later(operation, lambda: [_run(operation, live)])
@@ -89,17 +87,12 @@ def _run(operation: Operation, live: Live) -> Draft:
     started = live.monotonic()
     value, error = None, None
     try:
-        value = contextvars.Context().run(_call, ask)
+        value = STEP.copy().run(ask.function, *ask.args, **ask.options)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001 - the step's outcome
         error = raised
     return _step_draft(operation, live, value, error, started)
-
-
-def _call(ask: StepAsk) -> Any:
-    with inside_step(ask.name):
-        return ask.function(*ask.args, **ask.options)
 
 
 def _step_draft(operation: Operation, live: Live, value: Any, error: BaseException | None, started: int) -> Draft:

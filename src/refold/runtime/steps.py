@@ -83,6 +83,7 @@ class Hints(NamedTuple):
     """What a function says of itself: its name, and where the classes of its arguments and result are named."""
 
     name: str
+    is_async: bool
     arguments: Any
     result: Any
 
@@ -90,13 +91,14 @@ class Hints(NamedTuple):
 @lru_cache(maxsize=4096)
 def hints_of(function: Callable[..., Any]) -> Hints:
     """The annotations of a function; Any where there are none, or they cannot be read."""
+    name, is_async = step_name(function), inspect.iscoroutinefunction(function)
     try:
         found = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
     except (NameError, TypeError, AttributeError):
-        return Hints(step_name(function), Any, Any)
+        return Hints(name, is_async, Any, Any)
     result = found.pop("return", Any)
     parameters = tuple(found.values())
-    return Hints(step_name(function), tuple[parameters] if parameters else Any, result)  # type: ignore[valid-type]
+    return Hints(name, is_async, tuple[parameters] if parameters else Any, result)  # type: ignore[valid-type]
 
 
 def step_name(function: Callable[..., Any]) -> str:

@@ -1,7 +1,7 @@
 """What an unsafe tool costs: back to back, and beside a thread that computes.
 
 Sides: `floor`, the same commits with nothing but apsw; `writer`, refold's ledger fed with the same events and no code
-run; the peers; and, when there is a runtime, `refold`: a workflow through it. Bars are held against that side alone.
+run; `refold`, a workflow through the runtime; and the peers. Bars are held against `refold` alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from benchmarks import peers
 from benchmarks.harness import Bar, Row, Sample, Side, fresh_places, interleave, times, wall
 from benchmarks.peers import DBOS, LANGGRAPH, Peer
 from benchmarks.recording import Recording, Work, made_again, record
+from benchmarks.runtime_app import AppWork, call_runs, through_app
 from benchmarks.runtime_work import ARGUMENTS, RESULT, through_writer, tool_calls
 from benchmarks.workload import Sizes
 
@@ -35,7 +36,7 @@ def measure(folder: Path, sizes: Sizes) -> list[Row]:
 
 def _tool(folder: Path, sizes: Sizes) -> Row:
     runtime = sizes.runtime
-    work = tool_calls(1, runtime.warm, runtime.calls)
+    work, in_app = tool_calls(1, runtime.warm, runtime.calls), call_runs(1, runtime.warm, runtime.calls)
     fresh = fresh_places(folder / "tool")
     recording = recorded(fresh, work)
     step = (runtime.peer_calls, RESULT)
@@ -45,11 +46,15 @@ def _tool(folder: Path, sizes: Sizes) -> Row:
         "LangGraph, nodes": Peer(LANGGRAPH, "nodes", step),
         "LangGraph, tasks": Peer(LANGGRAPH, "tasks", step),
     }
-    samples = interleave(runtime.rounds, own_sides(fresh, work, recording) | peers.sides(wanted, fresh))
+    samples = interleave(runtime.rounds, own_sides(fresh, work, recording, in_app) | peers.sides(wanted, fresh))
     return Row(
         "unsafe tool",
         f"unsafe tool, two commits, back to back: {ARGUMENTS} B of arguments, {RESULT} B as result",
-        [*_against_floor(samples, 1.3), *each_takes(samples, runtime.calls, dict.fromkeys(wanted, runtime.peer_calls))],
+        [
+            *times(samples, "floor", 1.3),
+            *times(samples, "floor", side="writer"),
+            *each_takes(samples, runtime.calls, dict.fromkeys(wanted, runtime.peer_calls)),
+        ],
         samples,
         {"commits a call, floor": len(recording.counted) / runtime.calls, "calls before": runtime.warm},
         floor=FLOOR,
@@ -61,12 +66,13 @@ def _tool(folder: Path, sizes: Sizes) -> Row:
 
 def _tool_beside(folder: Path, sizes: Sizes) -> Row:
     runtime = sizes.runtime
-    work = tool_calls(1, 2, runtime.busy_calls)
+    work, in_app = tool_calls(1, 2, runtime.busy_calls), call_runs(1, 2, runtime.busy_calls)
     fresh = fresh_places(folder / "busy")
     recording = recorded(fresh, work)
     sides: dict[str, Side] = {}
-    for name in ("floor", "writer"):
-        side = own_sides(fresh, work, recording)[name]
+    own = own_sides(fresh, work, recording, in_app)
+    for name in ("floor", "writer", "refold"):
+        side = own[name]
         sides[name] = _beside_a_thread(side, sys.getswitchinterval())
         sides[f"{name}, switch interval {1e6 * _LOW_SWITCH:.0f} us"] = _beside_a_thread(side, _LOW_SWITCH)
     samples = interleave(runtime.rounds, sides)
@@ -110,13 +116,14 @@ def _computing() -> Iterator[None]:
         thread.join()
 
 
-def own_sides(fresh: Callable[[str], Path], work: Work, recording: Recording) -> dict[str, Side]:
-    """The floor of a work, with and without the tables that are folds, and the ledger's writer alone."""
+def own_sides(fresh: Callable[[str], Path], work: Work, recording: Recording, in_app: AppWork) -> dict[str, Side]:
+    """The floor of a work, with and without the tables that are folds; the ledger's writer alone; and an App."""
     bare = recording.without_tables()
     return {
         "floor": lambda: made_again(fresh("floor") / "ledger.db", recording),
         "floor without tables": lambda: made_again(fresh("bare") / "ledger.db", bare),
         "writer": lambda: asyncio.run(through_writer(fresh("writer") / "ledger.db", work)),
+        "refold": lambda: asyncio.run(through_app(fresh("refold") / "ledger.db", in_app)),
     }
 
 
@@ -135,9 +142,3 @@ def each_takes(
         value = 1000 * wall(taken) / others.get(name, count)
         bars.append(Bar(f"each, {name}", value, "ms", "<=" if limit else None, limit))
     return bars
-
-
-def _against_floor(samples: dict[str, list[Sample]], limit: float) -> list[Bar]:
-    if "refold" in samples:
-        return times(samples, "floor", limit)
-    return times(samples, "floor", side="writer")

@@ -14,7 +14,14 @@ import msgspec
 from benchmarks import floors, peers
 from benchmarks.harness import Bar, Row, Sample, Side, fresh_places, interleave, timed, wall
 from benchmarks.peers import DBOS, LANGGRAPH, Peer
-from benchmarks.runtime_work import pure_steps, through_writer, tool_calls
+from benchmarks.runtime_app import (
+    calls_in_a_row,
+    gone_on,
+    left_waiting,
+    skipped_through,
+    steps_at_once,
+    steps_in_a_row,
+)
 from benchmarks.workload import Sizes
 from refold.events.catalog import CATALOG
 from refold.events.content import unseal
@@ -29,21 +36,26 @@ class _Content(msgspec.Struct):
 
 
 def measure(folder: Path, sizes: Sizes) -> list[Row]:
-    """One row of spec 9, in three."""
-    return [_pure(folder, sizes, _SMALL, 120_000), _pure(folder, sizes, 1000, None), _tools(folder, sizes)]
+    """One row of spec 9, in four."""
+    return [
+        _pure(folder, sizes, _SMALL, 120_000),
+        _pure(folder, sizes, 1000, None),
+        _tools(folder, sizes),
+        _wide(folder, sizes),
+    ]
 
 
 def _pure(folder: Path, sizes: Sizes, size: int, limit: float | None) -> Row:
     runtime = sizes.runtime
     path = folder / f"steps-{size}.db"
-    asyncio.run(through_writer(path, pure_steps(runtime.resumed, size)))
+    run_id = asyncio.run(left_waiting(path, steps_in_a_row, (runtime.resumed, size, True)))
     recorded = folder / f"peers-{size}"
     recorded.mkdir()
     work = (runtime.peer_resumed, size)
     wanted = {"DBOS": Peer(DBOS, "resume", work), "LangGraph": Peer(LANGGRAPH, "resume", work)}
     limited = limit is not None  # The peers' own cost hardly depends on the size.
     others = _resumed_peers(wanted, recorded) if limited else {}
-    samples = interleave(runtime.rounds, _floors(path, runtime.resumed) | others)
+    samples = interleave(runtime.rounds, _sides(path, runtime.resumed, run_id) | others)
     return Row(
         f"resume {size} B",
         f"resume through the code of {runtime.resumed:,} pure steps of {size:,} B",
@@ -65,8 +77,8 @@ _FLOOR = (
 def _tools(folder: Path, sizes: Sizes) -> Row:
     runtime = sizes.runtime
     path = folder / "tools.db"
-    asyncio.run(through_writer(path, tool_calls(1, 0, runtime.resumed, size=_SMALL)))
-    samples = interleave(runtime.rounds, _floors(path, runtime.resumed))
+    run_id = asyncio.run(left_waiting(path, calls_in_a_row, (runtime.resumed, _SMALL, True)))
+    samples = interleave(runtime.rounds, _sides(path, runtime.resumed, run_id))
     return Row(
         "resume tools",
         f"resume through the code of {runtime.resumed:,} unsafe tool calls, {_SMALL} B of arguments and of result",
@@ -76,8 +88,25 @@ def _tools(folder: Path, sizes: Sizes) -> Row:
     )
 
 
-def _floors(path: Path, operations: int) -> dict[str, Side]:
+def _wide(folder: Path, sizes: Sizes) -> Row:
+    runtime = sizes.runtime
+    path = folder / "wide.db"
+    times = max(1, runtime.resumed // runtime.wide)
+    run_id = asyncio.run(left_waiting(path, steps_at_once, (times, runtime.wide, _SMALL, True)))
+    samples = interleave(runtime.rounds, _sides(path, times * runtime.wide, run_id))
+    return Row(
+        "resume wide",
+        f"resume through the code of {times} times {runtime.wide:,} pure steps of {_SMALL} B that start together",
+        _rates(samples, times * runtime.wide, {}, 60_000),
+        samples,
+        floor=_FLOOR,
+    )
+
+
+def _sides(path: Path, operations: int, run_id: str) -> dict[str, Side]:
     return {
+        "refold": lambda: asyncio.run(gone_on(path, run_id)),
+        "refold, kind 6": lambda: asyncio.run(skipped_through(path, run_id)),
         "floor": lambda: _read(path, operations, proven=False),
         "floor, proven": lambda: _read(path, operations, proven=True),
     }
@@ -133,4 +162,4 @@ def _rates(samples: dict[str, list[Sample]], count: int, others: dict[str, int],
 
 
 def _held(name: str, limit: float | None) -> tuple[Any, ...]:
-    return (">=", limit) if name == "refold" and limit is not None else ()
+    return (">=", limit) if name.startswith("refold") and limit is not None else ()

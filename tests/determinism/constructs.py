@@ -381,10 +381,11 @@ async def _anyio_stream(program: Program, ms: int, first: Node, *nodes: Node) ->
             for each in nodes:
                 await send.send(await program.tried(each))
 
-    async with anyio.create_task_group() as group, receive:
-        group.start_soon(produce)
-        got.append(await program.tried(first))
-        ready.set()
-        async for each in receive:
-            got.append(each)
+    with send, receive:
+        async with anyio.create_task_group() as group:
+            group.start_soon(produce)
+            got.append(await program.tried(first))
+            ready.set()
+            async for each in receive:
+                got.append(each)
     return got

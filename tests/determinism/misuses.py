@@ -1,13 +1,11 @@
 """What code of a workflow must not do, and some of what looks as if it must not: each as one small function, with what
-comes of it. Run as a program, it does the first or the second half of one of them: what differs between processes is
-tried between processes.
+comes of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import os
 import random
@@ -29,8 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import anyio
 
-from refold import App, InferenceSkipping, Run, RunEnded, RunPaused, Stream
-from refold.runtime.opened import Refold
+from refold import App, Run
 
 Verdict = Literal["refused", "drift", "harmless"]
 Misdeed = Callable[[Run], Awaitable[Any]]
@@ -386,46 +383,3 @@ async def caught(run: Run) -> str:
     except Exception as error:  # noqa: BLE001 - the misuse
         return type(error).__name__
     return "slept"
-
-
-# Trying them.
-
-
-async def first(ledger: str, name: str) -> str:
-    """Brings the run to where it waits for its signal, or to its end; returns what it says when it ended badly."""
-    async with app.open(ledger) as rf:
-        run = await rf.start(name, key=name)
-        async for event in rf.scope.follow(Stream.run(run.id)):
-            if event.type in ("run.failed", "run.succeeded") or event.site.endswith("/keep#1"):
-                break
-        return await _outcome(rf, name) if event.type == "run.failed" else "waits"
-
-
-async def second(ledger: str, name: str) -> str:
-    """Opens it again, in an execution of its own, and lets it go to its end: `harmless`, or what is said."""
-    async with app.open(ledger) as rf:
-        run = await rf.start(name, key=name)
-        if (await run.row()).ended_at is None:
-            await rf.signal(run.id, "go")
-        return await _outcome(rf, name)
-
-
-async def _outcome(rf: Refold, name: str) -> str:
-    run = await rf.start(name, key=name)
-    try:
-        await run.result()
-    except RunEnded as error:
-        replayed = await rf.replay(run.id, InferenceSkipping())
-        assert replayed.equal, replayed.divergences
-        return f"{error.facts['error_code']}: {error.message}"
-    except RunPaused as error:
-        (found,) = error.facts["divergences"]
-        return f"drift: {found['first_difference']}; at {found['at']}; {found['remedy']}"
-    replayed = await rf.replay(run.id, InferenceSkipping())
-    assert replayed.equal, replayed.divergences
-    return "harmless"
-
-
-if __name__ == "__main__":
-    half = first if sys.argv[1] == "first" else second
-    print(json.dumps(asyncio.run(half(sys.argv[2], sys.argv[3]))))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.determinism.misuses import MISUSES, NOTE, first, second
+from tests.determinism.misuses import MISUSES, NOTE
 from tests.determinism.page import PAGE, rendered
+from tests.determinism.trying import first, second
 
 IN_PROCESS = [name for name, each in MISUSES.items() if not each.processes]
 BETWEEN = [name for name, each in MISUSES.items() if each.processes]
@@ -53,7 +54,7 @@ def test_a_misuse_that_another_process_shows_is_found_or_harmless(name: str, tmp
 
 
 def in_process(half: str, ledger: str, name: str, hash_seed: int) -> str:
-    command = [sys.executable, "-m", "tests.determinism.misuses", half, ledger, name]
+    command = [sys.executable, "-m", "tests.determinism.trying", half, ledger, name]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     said: str = json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)
     return said

@@ -230,8 +230,8 @@ def watched() -> Iterator[dict[str, list[Trace]]]:
             original(self, event, *given)
 
         wrap("_begin_segment", begin_segment)
-        wrap("_register", register)
-        wrap("_ahead", ahead)
+        wrap("register", register)
+        wrap("ahead", ahead)
         wrap("_settle", settle)
         wrap("_signal", signal)
         yield found

@@ -15,13 +15,14 @@ from refold.events.catalog.run import RunCreated, RunStarted, RunSucceeded
 from refold.events.identity import Stream
 from refold.gateway.calls import current_call
 from refold.gateway.doubt import resolve
-from refold.gateway.outcomes import is_delivery, outcome, read_fields
+from refold.gateway.outcomes import outcome, read_fields
 from refold.gateway.resolutions import DidNotHappen, Happened
 from refold.gateway.tools import Tool
 from refold.ledger.drafts import Draft
 from refold.ledger.ledger import ScopedLedger, open_ledger
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow
+from refold.runtime.frontier import Role, role_of
 from refold.testing import crash, faults
 from tests.gateway.support import Run
 from tests.invariants.checks import check_all
@@ -107,7 +108,7 @@ async def one_call(run: Run, name: str, tool: Tool[Any, Any], truth: Path) -> bo
     """Makes a call, or takes what the record has of it. Returns whether it was in doubt, and a person had to look."""
     site = f"1//{name}#1"
     events = [event async for event in run.scope.read(run.writer.stream) if event.site == site]
-    delivered = next((event for event in events if is_delivery(event)), None)
+    delivered = next((event for event in events if role_of(event) is Role.OUTCOME), None)
     if delivered is not None:
         async with run.scope.reader() as reader:
             fields = await read_fields(reader, run.scope.ledger.files, run.id, delivered)

@@ -13,7 +13,7 @@ from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import Registry
 from refold.gateway.gateway import Gateway
-from refold.gateway.outcomes import is_delivery, outcome, read_fields
+from refold.gateway.outcomes import outcome, read_fields
 from refold.gateway.records import Call
 from refold.gateway.retry import Retry
 from refold.gateway.tools import Tool
@@ -22,6 +22,7 @@ from refold.ledger.drafts import Draft
 from refold.ledger.ledger import Ledger, ScopedLedger, open_ledger
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow, ToolCallRow
+from refold.runtime.frontier import Role, role_of
 from tests.invariants.checks import check_all
 
 ONCE = Retry(attempts=1)
@@ -79,7 +80,7 @@ class Run:
         """Performs a call and puts its outcome on record."""
         drafts = await self.gateway.perform(call)
         events = [self.writer.append(draft) for draft in drafts]
-        assert is_delivery(events[0])
+        assert role_of(events[0]) is Role.OUTCOME
         return events[0]
 
     async def result(self, call: Call) -> Any:

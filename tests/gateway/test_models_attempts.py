@@ -240,9 +240,9 @@ def test_a_lost_attempt_costs_what_was_put_aside_for_it_and_the_next_has_the_nex
         assert requested.facts.reserved_tokens == lost[2] + lost[3]
         assert requested.facts.reserved_amount == lost[0]
         assert requested.facts.reserved_currency == "USD"
-        # Nobody gives back what a dead process had put aside.
+        # Nobody gives back what a dead process had put aside: whoever finds the attempt counts it as spent.
         assert len(desk.purse.reserved) == 2
-        assert len(desk.purse.settled) == 1
+        assert [each.tokens for each in desk.purse.settled[0]] == [0, requested.facts.reserved_tokens]
         assert (await step(desk)).status == "succeeded"
         assert seen.told == [("discarded", 1)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from refold import (
     Run,
     RunEnded,
     Scripted,
+    Stream,
 )
 from refold.events.catalog.inference import Usage
+from refold.gateway.models import ModelRequest
 
 
 def noted(number: int) -> int:
@@ -80,3 +83,34 @@ async def test_a_deadline_ends_the_run_as_expired(tmp_path: Path) -> None:
             await run.result()
         assert ended.value.facts["status"] == "expired"
         assert (await rf.replay(run.id, InferenceSkipping())).equal
+
+
+class Silent(Scripted):
+    """A model that takes the question and says nothing."""
+
+    async def complete(self, request: ModelRequest, *, timeout: float) -> Completion:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_what_an_attempt_that_died_had_reserved_is_spent_for_the_process_that_finds_it(tmp_path: Path) -> None:
+    ledger = str(tmp_path / "l.db")
+
+    def app_of(model: Scripted) -> App:
+        app = App("t", models={"main": model})
+
+        @app.workflow(name="work", budget=Budget(tokens=1_900))
+        async def work(run: Run) -> str:
+            return (await run.infer("main", messages=[{"role": "user", "content": "?"}], max_tokens=1_000)).text
+
+        return app
+
+    async with app_of(Silent([])).open(ledger) as rf:
+        run = await rf.start("work")
+        async for event in rf.scope.follow(Stream.run(run.id)):
+            if event.type == "inference.requested":
+                break
+    async with app_of(Scripted(["yes"])).open(ledger) as rf:
+        with pytest.raises(RunEnded) as ended:
+            await (await rf.get(run.id)).result()
+        assert ended.value.facts["error_code"] == "budget_exceeded"

@@ -23,6 +23,7 @@ from refold import (
     StepFailed,
 )
 from refold.clock import SystemClock
+from refold.errors import RefoldError
 from refold.ledger.errors import LedgerClosed
 
 PATIENCE = 10.0
@@ -105,8 +106,9 @@ async def test_what_refold_did_not_expect_is_told_to_whoever_waits(tmp_path: Pat
 
     async with app.open(str(tmp_path / "l.db")) as rf:
         run = await rf.start(asks)
-        with pytest.raises(UnicodeEncodeError):
+        with pytest.raises(RefoldError, match="UnicodeEncodeError") as told:
             await asyncio.wait_for(run.result(), PATIENCE)
+        assert told.value.code == "internal"
         assert (await run.row()).status == "running"
 
 

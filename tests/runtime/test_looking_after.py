@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from refold import App, Run, Scripted
+from refold import App, Run, Scripted, Stream
+from refold.errors import RefoldError
 from refold.events.catalog.inference import Usage
 from refold.gateway.prices import Price
 
@@ -29,7 +30,7 @@ async def test_code_of_the_hosts_that_fails_is_told_to_whoever_waits_for_the_res
         return (await run.infer("m", messages=[{"role": "user", "content": "hi"}])).text
 
     async with app.open(str(tmp_path / "l.db")) as rf, asyncio.timeout(20):
-        with pytest.raises(LookupError, match="no such sheet"):
+        with pytest.raises(RefoldError, match="no such sheet"):
             await (await rf.start(work)).result()
 
 
@@ -73,3 +74,36 @@ async def test_an_answer_is_not_kept_beyond_its_run(tmp_path: Path) -> None:
     async with app.open(str(tmp_path / "l.db")) as rf, asyncio.timeout(20):
         assert await (await rf.start(work)).result() == ["done"] * 3
         assert not _ATTEMPTS.get(rf.ledger)
+
+
+async def test_a_parent_that_cannot_go_on_here_does_not_cancel_its_children(tmp_path: Path) -> None:
+    app = App("t", models={"m": Scripted(["hello"])}, prices=Broken())
+
+    @app.workflow()
+    async def part(run: Run) -> str:
+        return await run.signal("go")  # type: ignore[no-any-return]
+
+    @app.workflow()
+    async def whole(run: Run) -> None:
+        async def asks() -> None:
+            await run.signal("ask")
+            await run.infer("m", messages=[{"role": "user", "content": "hi"}])
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.child(part))
+            group.create_task(asks())
+
+    async with app.open(str(tmp_path / "l.db"), recover=False) as rf, asyncio.timeout(20):
+        parent = await rf.start(whole)
+        async for event in rf.scope.follow(Stream.run(parent.id)):
+            if event.type == "child.started":
+                child_id = event.facts.child_run_id
+                break
+        while not await rf.exists(child_id):
+            await rf.ledger.store.changed()
+        child = await rf.get(child_id)
+        await rf.signal(parent.id, "ask")
+        with pytest.raises(RefoldError, match="no such sheet"):
+            await parent.result()
+        await rf.signal(child.id, "go", "gone")
+        assert await child.result() == "gone"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold.cli.output import Cell, Output, status_cell
 from refold.cli.shapes import doubt_sentence
-from refold.cli.statuses import NOT_SUCCEEDED, UNEQUAL, WAITING
+from refold.cli.statuses import ENDED, NOT_SUCCEEDED, UNEQUAL, WAITING
 from refold.cli.terminal import clipped
 from refold.cli.watching import watched
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from refold.runtime.opened import Refold
     from refold.runtime.waiting import Wait
 
-_ENDS = {"succeeded": 0, "failed": NOT_SUCCEEDED, "canceled": NOT_SUCCEEDED, "expired": NOT_SUCCEEDED}
 _SHOWN = 5
 
 
@@ -77,19 +76,20 @@ async def standing(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
 async def _said(reader: Reader, row: RunRow, seq: int) -> dict[str, Any]:
     """What the event says by which the run stands as it does."""
     from refold.events.identity import Stream
+    from refold.ledger.lookups import last_event
     from refold.replay.present import content_json
 
     wanted = {"succeeded": "run.succeeded", "paused": "run.paused"}.get(row.status)
-    for event in reversed(await reader.events(Stream.run(row.run_id), max(0, seq - 16), seq)):
-        if event.type == wanted:
-            content = content_json(event)
-            return content if isinstance(content, dict) else {}
-    return {}
+    event = None if wanted is None else await last_event(reader, Stream.run(row.run_id), wanted, seq)
+    content = None if event is None else content_json(event)
+    return content if isinstance(content, dict) else {}
 
 
 def exit_status(answer: dict[str, Any]) -> int:
     """The status that `run` and `resume` end with."""
-    return _ENDS.get(answer["status"], UNEQUAL if answer["reason"] == "diverged" else WAITING)
+    if answer["status"] in ENDED:
+        return 0 if answer["status"] == "succeeded" else NOT_SUCCEEDED
+    return UNEQUAL if answer["reason"] == "diverged" else WAITING
 
 
 def print_standing(out: Output, answer: dict[str, Any], app: str) -> None:
@@ -109,7 +109,7 @@ def print_standing(out: Output, answer: dict[str, Any], app: str) -> None:
     if answer["error"] is not None:
         out.line("  error      ", Cell(" ".join(each for each in answer["error"].values() if each), "bad"))
     out.line(f"  head       seq {answer['head_seq']}  {answer['head_hash'][:16]}")
-    if answer["status"] in _ENDS:
+    if answer["status"] in ENDED:
         return
     for wait in answer.get("waits_for", ()):
         if not wait["in_doubt"]:

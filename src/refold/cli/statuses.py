@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
+"""How a run stands that has ended, in its row."""
+
 NOT_OK = 1
 NOT_SUCCEEDED = 3
 WAITING = 4

@@ -14,14 +14,12 @@ from refold.gateway.inbox import KIND, Posted, intent_of, post_key, read_posted,
 from refold.gateway.outcomes import fields_of
 from refold.gateway.receipts import receipt_event
 from refold.gateway.resolutions import NAMES, Decision, Happened
-from refold.gateway.sweeping import doubt_open_calls, sweep
+from refold.gateway.sweeping import doubt_open_calls
 from refold.ledger.errors import Erased, StreamClosed, StreamOwned
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import InboxItem, Reader
 from refold.ledger.writer import StreamWriter
 from refold.projections.rows import IntentRow, ToolCallRow
-
-__all__ = ["Resolved", "find_call", "resolve", "sweep", "taken"]
 
 _PATIENCE = 10
 """Seconds that a resolution waits for the run's owner to take it."""

@@ -24,6 +24,10 @@ class Spending(NamedTuple):
     currency: str | None = None
 
 
+_NOTHING = Spending(0)
+"""What this process has reserved of an attempt that another one made."""
+
+
 class Budget(Protocol):
     """What a run may spend. A reservation that is never settled counts as spent."""
 
@@ -68,9 +72,11 @@ class Meter:
         return self._entry(ask, attempt, provider, used, price, latency_us, requests=1 if sent else 0)
 
     def lost(self, ask: Ask, attempt: int, provider: str) -> Draft:
-        """The cost entry of an attempt whose process died: the most that it is expected to have used."""
+        """The cost entry of an attempt whose process died: the most that it is expected to have used, and spent."""
         used = Used(estimate(ask.request), estimated=True)
-        return self._entry(ask, attempt, provider, used, self._price(ask, provider, used.usage), None)
+        price = self._price(ask, provider, used.usage)
+        self._budget.settle(_NOTHING, _spending(used.usage, price))
+        return self._entry(ask, attempt, provider, used, price, None)
 
     def never_sent(self, ask: Ask, attempt: int, provider: str) -> Draft:
         """The cost entry of an attempt that nobody wanted before it began."""

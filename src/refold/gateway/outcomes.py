@@ -24,9 +24,6 @@ from refold.projections.rows import ArtifactRow
 
 _DEPTH, _ITEMS = 20, 1000
 
-DELIVERIES = frozenset({"tool.answered", "tool.failed", "tool.refused", "tool.replayed", "tool.resolved"})
-"""Types of events that may give a call its outcome; `is_delivery` says whether one does."""
-
 _REFUSALS: dict[str, type[errors.Refused]] = {
     "conflict": errors.IdempotencyConflict,
     "in_progress": errors.InProgress,
@@ -34,15 +31,6 @@ _REFUSALS: dict[str, type[errors.Refused]] = {
     "key_expired": errors.KeyExpired,
     "receipt_erased": errors.ReceiptErased,
 }
-
-
-def is_delivery(event: Event) -> bool:
-    """Whether the event is the outcome of its call: nothing more follows for it."""
-    if event.type == "tool.failed":
-        return not event.facts.retrying
-    if event.type == "tool.resolved":
-        return event.facts.resolution in ("happened", "abandon")
-    return event.type in DELIVERIES
 
 
 class Recorded(NamedTuple):
@@ -114,8 +102,9 @@ async def read_artifact(reader: Reader, files: ArtifactFiles, run_id: str, artif
 def outcome(event: Event, fields: Mapping[str, bytes], tool: Tool[Any, Any], types: Registry | None = None) -> Any:
     """What the code that called gets: the result, or the error that is raised.
 
-    `event` is a delivery (`is_delivery`), `fields` its content by name. Raises ToolFailed and its kinds, Refused and
-    its kinds, ResultNotRecordable; UnknownType or ShapeChanged when the recorded result no longer fits the code.
+    `event` is one after which nothing more follows for the call, `fields` its content by name. Raises ToolFailed and
+    its kinds, Refused and its kinds, ResultNotRecordable; UnknownType or ShapeChanged when the recorded result no
+    longer fits the code.
     """
     facts = event.facts
     match event.type:

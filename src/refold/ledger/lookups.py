@@ -31,3 +31,15 @@ async def each_event(
         for event in events:
             yield event
         after = events[-1].seq
+
+
+async def last_event(reader: Reader, stream: Stream, type_: str, upto: int) -> Event | None:
+    """The last event of a type with seq <= upto; None when there is none. The nearer it is, the less is read."""
+    look = 16
+    while upto > 0:
+        after = max(0, upto - look)
+        found = [event async for event in each_event(reader, stream, after, upto) if event.type == type_]
+        if found:
+            return found[-1]
+        upto, look = after, min(4 * look, 1000)
+    return None

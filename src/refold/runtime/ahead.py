@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
 from refold.runtime.frontier import Role, kinds_of, role_of
 from refold.runtime.operations import Ask, Fields
+from refold.runtime.places import Place
 from refold.runtime.sites import Sites
+
+if TYPE_CHECKING:
+    from refold.runtime.executor import Executor
 
 Events = deque[tuple[Event, Fields]]
 Known = tuple[Event, object, Exception | None]
 """A recorded outcome: what the code gets, or what it gets raised."""
+
+
+async def answer(executor: Executor, ask: Ask, place: Place | None) -> Any:
+    """Asks for an operation and awaits it; `place` is the line that asks. Raises OutsideRun, and what the outcome
+    raises.
+    """
+    site = executor.site(ask)
+    known = executor.ahead(site, ask)
+    if known is None:
+        return await executor.register(ask, site, place)
+    _, value, error = known
+    if error is not None:
+        raise error
+    return value
 
 
 def take_outcome(events: Events, sites: Sites, site: str, ask: Ask) -> Known | None:

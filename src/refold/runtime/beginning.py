@@ -10,8 +10,9 @@ from refold.events.catalog.run import RunCreated
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.ledger.errors import RunNotFound
+from refold.ledger.lookups import each_event
 from refold.ledger.port import Reader
-from refold.projections.rows import RunRow
+from refold.projections.rows import AuditRow, RunRow
 from refold.runtime.budget import Budget
 from refold.runtime.errors import NotARun
 from refold.runtime.operations import Fields
@@ -60,7 +61,7 @@ async def read_beginning(reader: Reader, run_id: str, checkpoint: int) -> Beginn
     Raises RunNotFound, NotARun, Erased, ContentDamaged.
     """
     stream = Stream.run(run_id)
-    first = await reader.events(stream, 0, limit=16)
+    first = await reader.events(stream, 0, limit=1)
     rows = await reader.rows(RunRow, {"run_id": run_id})
     if not first or not rows:
         raise RunNotFound(f"There is no run {run_id} in scope {reader.scope}.", run=run_id)
@@ -71,14 +72,13 @@ async def read_beginning(reader: Reader, run_id: str, checkpoint: int) -> Beginn
         )
     fields = await read_fields(reader, stream, first[0])
     budget = msgspec.json.decode(fields["budget"], type=Budget) if "budget" in fields else Budget()
-    started = next((each for each in first if each.type == "run.started"), None)
     begin = Beginning(
         run_id,
         created,
         first[0].view.ref,
         fields.get("input", _NO_INPUT),
         budget,
-        started,
+        await _started(reader, stream),
         1,
         0,
         None,
@@ -106,8 +106,14 @@ async def _at_checkpoint(reader: Reader, stream: Stream, begin: Beginning, seq: 
     )
 
 
-async def _stopping(reader: Reader, stream: Stream) -> str | None:
-    from refold.projections.rows import AuditRow
+async def _started(reader: Reader, stream: Stream) -> Event | None:
+    """The event by which the run began. It may have been paused any number of times before."""
+    async for event in each_event(reader, stream, page=16):
+        if event.type == "run.started":
+            return event
+    return None
 
+
+async def _stopping(reader: Reader, stream: Stream) -> str | None:
     rows = await reader.rows(AuditRow, {"stream": str(stream), "event": "run.stop_requested"}, limit=1)
     return rows[0].outcome if rows else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -154,7 +154,7 @@ class Calls:
         """What is out goes on to its end, whether or not the code waits for it; what is not, the gateway does not send.
         A tool that may be left stays behind in doubt when the run ends first.
         """
-        ask: Any = operation.ask
+        ask = cast(ToolAsk, operation.ask)
         call = live.outstanding.get(operation.site)
         if call is not None and ask.tool.on_cancel == "abandon":
             live.left.add(call)
@@ -169,7 +169,7 @@ class Calls:
             self.gateway.undelivered(call)
 
     async def _perform(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(ToolAsk, operation.ask)
         claimed = next((event for event, _ in operation.recorded if getattr(event.facts, "claim", None)), None)
         call = Call(
             tool=ask.tool,
@@ -208,9 +208,9 @@ class Calls:
         """The calls of this run that wait for a way out of their doubt."""
         return [call for call, why in self.gateway.waiting.items() if why == "in_doubt"]
 
-    def abandoned(self, writer: StreamWriter, left: Collection[str]) -> list[Draft]:
+    def abandoned(self, left: Collection[str]) -> list[Draft]:
         """The events by which calls whose tool may be left stay behind in doubt."""
-        drafts = []
+        drafts, writer = [], self._writer
         for call in writer.open_calls():
             if call.tool_call_id in left and call.status == "dispatched" and call.intent_id is not None:
                 revision = writer.intent(call.intent_id).revision + 1

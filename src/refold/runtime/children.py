@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -97,7 +97,7 @@ class Children:
                 await self._opened.cancel(child, basis=f"its parent {self._run_id} does not want it any more", by="")
 
     async def _perform(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(ChildAsk, operation.ask)
         started = next((event for event, _ in operation.recorded if event.type == "child.started"), None)
         if started is None and operation.cancelling:
             error = live.error(RunEnded("The child was not wanted any more before it began."))
@@ -112,7 +112,7 @@ class Children:
 
     async def _ended(self, operation: Operation, started: ChildStarted, live: Live) -> Draft:
         """Sees that the child is there, and waits for its end if it is attached."""
-        ask: Any = operation.ask
+        ask = cast(ChildAsk, operation.ask)
         step_id, child, path = started.step_id, started.child_run_id, self._path(operation)
         try:
             child = await self._opened.start_child(

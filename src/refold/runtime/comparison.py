@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from refold.runtime.executor import Executor
 
 
-class Comparison:
-    """Makes divergences. `output` turns an execution's end into what its terminal event would hold."""
+EndDifference = Callable[[Event, Fields, "Executor"], tuple[Any, Any, str] | None]
+"""Compares the end on record with the code's: what was recorded, what it is now, and how they differ; None: equal."""
 
-    def __init__(self, end: Any) -> None:
+
+class Comparison:
+    """Makes divergences."""
+
+    def __init__(self, end: EndDifference) -> None:
         self._end = end
 
     def missing(self, event: Event, fields: Fields, executor: Executor) -> Divergence:
@@ -83,7 +87,7 @@ class Comparison:
             asks = "waits" if waiting is None else f"asks for {called(waiting.ask.kind)} at {waiting.site}"
             sentence = f"the record ends here with {event.type}, and the code {asks}"
             return self._made(event, "extra", waiting, tree(fields), sentence, waiting.site if waiting else None)
-        difference: tuple[Any, Any, str] | None = self._end(event, fields, executor)
+        difference = self._end(event, fields, executor)
         if difference is None:
             return None
         recorded, attempted, sentence = difference

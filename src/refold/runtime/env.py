@@ -6,6 +6,7 @@ from typing import Any
 
 from refold.events.envelope import Event
 from refold.runtime.operations import Fields
+from refold.runtime.scope import escaped
 from refold.runtime.steps import Codec
 
 
@@ -16,8 +17,6 @@ class EnvAsk:
     drains = False
 
     def __init__(self, variable: str, codec: Codec) -> None:
-        from refold.runtime.scope import escaped
-
         self.variable = variable
         self.name = f"env:{escaped(variable)}"
         self._codec = codec

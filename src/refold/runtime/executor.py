@@ -64,8 +64,7 @@ class Executor:
         self._scheduled, self._until = False, 0
         self._over: asyncio.Future[None] = self._host.create_future()
         self.loop: RunLoop
-        self.main: RunTask
-        """The task of the workflow's function."""
+        self.main: RunTask  # The workflow's function.
         self._begun = False
         self.segment = 0
         self.failure: BaseException | None = None  # What the code was ended with, instead of by itself.
@@ -114,32 +113,18 @@ class Executor:
                 operation.work.cancel()
         discard(self.loop)
         if not self._over.done():
-            if error is None:
-                self._over.set_result(None)
-            else:
-                self._over.set_exception(error)
+            self._over.set_result(None) if error is None else self._over.set_exception(error)
 
     # What the code asks for.
 
     def ask(self, ask: Ask) -> Operation:
         """Registers an operation at its site and returns the future of its outcome. Raises OutsideRun."""
-        return self._register(ask, self._site(ask), place_of(sys._getframe(1)))
+        return self.register(ask, self.site(ask), place_of(sys._getframe(1)))
 
-    async def answer(self, ask: Ask, place: Place | None) -> Any:
-        """The same, awaited at once; `place` is the line that asks. Raises OutsideRun, and what the outcome raises."""
-        site = self._site(ask)
-        known = self._ahead(site, ask)
-        if known is None:
-            return await self._register(ask, site, place)
-        _, value, error = known
-        if error is not None:
-            raise error
-        return value
-
-    def _ahead(self, site: str, ask: Ask) -> Known | None:
+    def ahead(self, site: str, ask: Ask) -> Known | None:
+        """The outcome of what is asked and awaited at once, where nothing but that can happen next."""
         if self.at_frontier or self.loop.busy or self._unfit is not None or perf_counter_ns() > self._until:
             return None
-        # As soon as the code waits for this it is quiet, and told what the record has next.
         known = take_outcome(self._record.events, self._sites, site, ask)
         if known is not None:
             self._end_turn()
@@ -149,13 +134,14 @@ class Executor:
             self._sites.settle(site)
         return known
 
-    def _site(self, ask: Ask) -> str:
+    def site(self, ask: Ask) -> str:
+        """The site of the next operation like this. Raises OutsideRun."""
         loop = self.loop
         if not loop.running_code:
             raise OutsideRun(f"{ask.kind} {ask.name!r} was asked for outside the workflow's own code.")
         return loop.scope().site(ask.name)
 
-    def _register(self, ask: Ask, site: str, place: Place | None) -> Operation:
+    def register(self, ask: Ask, site: str, place: Place | None) -> Operation:
         operation = Operation(ask, site, self, self.loop, place)
         if isinstance(ask, SignalAsk) and (waiting := self.signals.take(ask.waits_for)) is not None:
             self._sites.settle(operation.site)
@@ -168,7 +154,7 @@ class Executor:
 
     def timer_set(self, handle: asyncio.TimerHandle, scope: SiteScope, delay_us: int) -> None:
         ask = TimerAsk(handle, delay_us, self.loop.now_us + delay_us)
-        operation = self._register(ask, scope.site(ask.name), place_of(sys._getframe(1)))
+        operation = self.register(ask, scope.site(ask.name), place_of(sys._getframe(1)))
         ask.operation = self._timers[handle] = operation
 
     def timer_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -179,6 +165,8 @@ class Executor:
         return bool(self.asked)
 
     def operation_cancelled(self, operation: Operation) -> None:
+        if self.stopped:
+            return  # Code that is let go of cancels what it waits for; the run has not given it up.
         if not operation.cancelling:
             self.asked.pop(operation.site, None)
             self._sites.settle(operation.site)
@@ -187,11 +175,15 @@ class Executor:
         elif operation.begun and not operation.cancelling:  # One that drains is begun again instead.
             self._left[operation.site] = operation
 
+    def is_past(self, event: Event) -> bool:
+        """Whether the code is done with what an event is about."""
+        return self._sites.is_past(event)
+
     def cut(self, operation: Operation) -> None:
         """The code wants no more of a stream; its end is still to be recorded, and awaited."""
         if not operation.begun:
             operation.cancel()
-        elif self.at_frontier:
+        elif self.at_frontier and not self.stopped:
             self.source.cancelled(operation)
 
     # Driving.
@@ -311,9 +303,7 @@ class Executor:
     # The record.
 
     def _replayed(self, event: Event, fields: Fields) -> bool:
-        """Takes one recorded event. Whether no other may follow: it was a delivery, after which the code runs, or the
-        execution is over.
-        """
+        """Takes one recorded event. Whether no other may follow: the code runs first, or the execution is over."""
         role = role_of(event)
         self.seq = event.seq
         if role is Role.NONE:

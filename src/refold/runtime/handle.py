@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from refold.errors import RefoldError
 from refold.events.catalog.run import RunCreated
-from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.events.values import UnknownType, ValueDamaged
 from refold.ledger.errors import LedgerClosed, RunNotFound, StreamOwned
+from refold.ledger.lookups import last_event, run_head
 from refold.projections.rows import RunRow, ToolCallRow
 from refold.runtime.errors import RunEnded, RunPaused, StepFailed
 from refold.runtime.operations import Fields
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from refold.runtime.opened import Refold
     from refold.runtime.running import Running
 
-_ENDED = ("succeeded", "failed", "canceled", "expired")
 _STANDING = ("in_doubt", "diverged", "requested", "waiting")
 """Pauses that somebody else has to end."""
 _STOPPED = {"canceled": "somebody told it to stop", "expired": "its deadline passed"}
@@ -56,7 +55,7 @@ class RunHandle:
             if running is not None:
                 running.moved.clear()
             row = await self.row()
-            if row.status in _ENDED:
+            if row.ended_at is not None:
                 return await self._value(row)
             if running is not None and running.error is not None and not isinstance(running.error, StreamOwned):
                 raise running.error
@@ -128,21 +127,21 @@ class RunHandle:
         elif row.reason == "waiting":
             what = "it waits for a signal, or for a child run that does"
         elif row.reason == "diverged":
-            _, fields = await self._last("run.paused")
-            facts["divergences"] = self._opened.app.codec.decode(fields["divergences"]) if fields else []
+            facts["divergences"] = await self._divergences()
             what = _first_of(facts["divergences"])
         else:
             what = "somebody asked for it"
         return RunPaused(f"Run {self.id} is paused ({row.reason}): {what}.", **facts)
 
-    async def _last(self, type_: str) -> tuple[Event, Fields]:
+    async def _divergences(self) -> list[dict[str, Any]]:
+        """What the record says of why it is paused as diverged."""
         stream = Stream.run(self.id)
         async with self._opened.scope.reader() as reader:
-            head = await reader.head(stream)
-            assert head is not None
-            page = await reader.events(stream, max(0, head.head.seq - 16))
-            found = next(each for each in reversed(page) if each.type == type_)
-            return found, await read_fields(reader, stream, found)
+            head = (await run_head(reader, self.id)).head
+            event = await last_event(reader, stream, "run.paused", head.seq)
+            fields = {} if event is None else await read_fields(reader, stream, event)
+        found: list[dict[str, Any]] = self._opened.app.codec.decode(fields["divergences"]) if fields else []
+        return found
 
 
 def _first_of(divergences: list[dict[str, Any]]) -> str:

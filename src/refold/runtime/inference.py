@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -55,6 +55,8 @@ class InferAsk:
         self.cutting: asyncio.Event | None = None
         self.parts: deque[Part] | None = deque() if streams else None
         self._codec = codec
+        self._waiter: asyncio.Future[None] | None = None
+        """Of the code that asked for the next part."""
 
     @property
     def drains(self) -> bool:
@@ -85,8 +87,6 @@ class InferAsk:
             self.parts.append(part_of(event, decoded(fields)))
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
-
-    _waiter: asyncio.Future[None] | None = None
 
     def more(self, operation: Operation) -> asyncio.Future[None]:
         """Done when there is a part, or the outcome."""
@@ -178,7 +178,7 @@ class Inferences:
         operation.work = live.spawn(self._perform(operation, live))
 
     def cancelled(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(InferAsk, operation.ask)
         ask.cut = True
         if ask.cutting is not None:
             ask.cutting.set()
@@ -194,7 +194,7 @@ class Inferences:
             live.writer.append(draft)
 
     def _asked(self, operation: Operation, stands: Standing, live: Live) -> Ask:
-        asked: Any = operation.ask
+        asked = cast(InferAsk, operation.ask)
         events = [event for event, _ in operation.recorded]
         return Ask(
             step_id=events[0].facts.step_id if events else live.id("st"),
@@ -209,7 +209,7 @@ class Inferences:
         )
 
     async def _perform(self, operation: Operation, live: Live) -> None:
-        asked: Any = operation.ask
+        asked = cast(InferAsk, operation.ask)
         stands = standing(event for event, _ in operation.recorded)
         ask = self._asked(operation, stands, live)
         asked.cutting = ask.cut

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from refold.errors import RefoldError
-from refold.events.catalog.run import RunPaused, RunResumed
+from refold.events.catalog.run import Reason, RunPaused, RunResumed
 from refold.events.catalog.steps import OperationRefused
 from refold.events.content import Encoded, open_content
 from refold.events.envelope import Event
@@ -65,6 +65,14 @@ class Arrival:
         self.delivers = delivers
         self.urgent = urgent
         """A receipt: it is made durable at once, whatever the code does next."""
+
+
+def _fields_of(event: Event, draft: Draft) -> Fields:
+    """What stands in the content of an event that was just appended."""
+    if draft.content and all(type(field) is Encoded for field in draft.content.values()):
+        return {name: msgspec.Raw(field.data) for name, field in draft.content.items()}  # Closed, it is the same bytes.
+    content = event.stored.content
+    return {} if content is None else open_content(content).values
 
 
 class Live:
@@ -153,8 +161,7 @@ class Live:
             return event, arrival.fields
         if arrival.content is not None:
             return event, {name: msgspec.Raw(data) for name, data in arrival.content(event).items()}
-        content = event.stored.content
-        return event, {} if content is None else open_content(content).values
+        return event, _fields_of(event, drafts[0])
 
     def unwanted(self, arrival: Arrival) -> None:
         assert arrival.operation is not None
@@ -233,7 +240,7 @@ class Live:
         value, error = self.executor.outcome()
         if self.paused is not None:
             self._resumed()
-        for draft in self._calls.abandoned(self.writer, self.left):
+        for draft in self._calls.abandoned(self.left):
             self._append(draft)
         self._append(self._ending.draft(value, error))
         self.executor.closed = True
@@ -243,7 +250,7 @@ class Live:
         self.executor.stop()
         self.moved.set()
 
-    # What the runtime asks for.
+    # What performers and whoever has the run ask for.
 
     def arrive(
         self,
@@ -322,11 +329,11 @@ class Live:
     async def _durable(self) -> None:
         await self.writer.barrier()
 
-    async def pause(self, reason: Any, drafted: dict[str, Any] | None = None, delivers: str | None = None) -> None:
+    async def pause(self, reason: Reason, drafted: dict[str, Any] | None = None, delivers: str | None = None) -> None:
         """Says in the record that the run waits, and for what. What the run found out by itself says nothing new of a
-        run that waits already.
+        run that waits already, and there is nothing more to say of one that has ended.
         """
-        if self.paused is not None and reason in ("in_doubt", "waiting"):
+        if self.executor.closed or (self.paused is not None and reason in ("in_doubt", "waiting")):
             return
         self.paused = reason
         self._append(Draft(RunPaused(reason), drafted), delivers)
@@ -365,7 +372,12 @@ class Live:
             return
         if self.paused in ("in_doubt", "waiting") and event.type in ("tool.resolved", "tool.dispatched"):
             self._resumed()
-        if event.site and role_of(event) is not Role.NONE:
+        role = role_of(event)
+        if role is Role.OUTCOME and self.executor.is_past(event):
+            # At once: an equal call that waits for this one looks as soon as the answer is there, and must know that
+            # nobody got it.
+            self._calls.given_up(event)
+        if event.site and role is not Role.NONE:
             self.executor.progressed(event)
 
     async def end(self) -> None:

@@ -15,8 +15,8 @@ import logging
 import sys
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -69,6 +69,19 @@ class RunTask(asyncio.Task[Any]):
         return self.number
 
 
+class _Turns(AbstractContextManager[None]):
+    """Around each turn of a loop. Not a generator: it costs as much as what it does, and each delivery has one."""
+
+    def __init__(self, loop: RunLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._loop.enter()
+
+    def __exit__(self, *error: object) -> None:
+        self._loop.leave()
+
+
 class RunLoop(Refusals):
     """The loop of one segment of one run."""
 
@@ -89,6 +102,7 @@ class RunLoop(Refusals):
         self._context = contextvars.Context()
         self._context.run(current_scope.set, root)
         self._entered = False
+        self._turns = _Turns(self)
 
     # Time.
 
@@ -114,12 +128,14 @@ class RunLoop(Refusals):
         with self.entered():
             return self.run(perf_counter_ns() + budget_ns)
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Makes this the loop that runs in this thread; the host's comes back at the end."""
-        outer = events._get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
-        collecting = gc.isenabled()
+        return self._turns
+
+    def enter(self) -> None:
+        self._outer = events._get_running_loop()
+        self._hooks = sys.get_asyncgen_hooks()
+        self._collecting = gc.isenabled()
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._generators_first, finalizer=None)
         ordered.begin()
@@ -127,16 +143,15 @@ class RunLoop(Refusals):
         misuse.enter()
         # The collector would run code of people's finalizers at moments that no replay meets again.
         gc.disable()
-        try:
-            yield
-        finally:
-            if collecting:
-                gc.enable()
-            misuse.leave()
-            self._entered = False
-            ordered.end()
-            sys.set_asyncgen_hooks(*hooks)
-            events._set_running_loop(outer)
+
+    def leave(self) -> None:
+        if self._collecting:
+            gc.enable()
+        misuse.leave()
+        self._entered = False
+        ordered.end()
+        sys.set_asyncgen_hooks(*self._hooks)
+        events._set_running_loop(self._outer)
 
     def run(self, until_ns: int) -> bool:
         """Passes of the ready list until one is quiet: no task moved and nothing was asked for, unless it left
@@ -173,14 +188,16 @@ class RunLoop(Refusals):
                     moved = True
                 else:
                     ran.append(callback)
-            with suppress(SystemExit):  # Its task has it, as any exception; the process is not the code's to end.
+            try:  # noqa: SIM105 - an object more for each callback
                 handle._run()
+            except SystemExit:  # Its task has it, as any exception; the process is not the code's to end.
+                pass
         if self.requested:
             self._passes = 0
             return False
         if moved:
             return False
-        return all(_callback(handle) in ran for handle in ready)
+        return not ready or all(_callback(handle) in ran for handle in ready)
 
     def _stirred(self) -> bool:
         """Whether the passes go on and on because a callback that is no task's comes back again and again."""
@@ -247,7 +264,7 @@ class RunLoop(Refusals):
     ) -> RunTask:
         scope = self.scope().child(_qualified_name(coro))
         # Its own context even where one was given: a scope belongs to one task.
-        context = self._here().copy() if context is None else context.copy()
+        context = self._here() if context is None else context.copy()
         context.run(current_scope.set, scope)
         task = RunTask(coro, loop=self, name=name or f"Task-{self._numbers}", context=context)
         scope.task = task

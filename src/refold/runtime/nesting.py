@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import Context
 
 from refold.gateway.tools import gateway_call, refuse_nested
+
+STEP = Context()
+"""The context, to be copied, of a step that runs in one of its own."""
+STEP.run(gateway_call.set, refuse_nested)
 
 
 @contextmanager

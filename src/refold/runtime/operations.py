@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -11,6 +11,9 @@ from refold.events.envelope import Event
 from refold.events.values import UnknownType, ValueDamaged
 from refold.runtime.loop import RunFuture, RunLoop
 from refold.runtime.places import Place, line_of
+
+if TYPE_CHECKING:
+    from refold.runtime.executor import Executor
 
 Fields = dict[str, msgspec.Raw]
 """The fields of an event's content, each still in its stored form."""
@@ -53,12 +56,6 @@ class Ask(Protocol):
         ...
 
 
-class Canceller(Protocol):
-    """Who is told that the code cancelled an operation."""
-
-    def operation_cancelled(self, operation: Operation) -> None: ...
-
-
 class Operation(RunFuture):
     """An operation, and the future that the code awaits.
 
@@ -66,7 +63,7 @@ class Operation(RunFuture):
     then, and not before.
     """
 
-    def __init__(self, ask: Ask, site: str, canceller: Canceller, loop: RunLoop, place: Place | None) -> None:
+    def __init__(self, ask: Ask, site: str, executor: Executor, loop: RunLoop, place: Place | None) -> None:
         super().__init__(loop=loop)
         self.ask = ask
         self.site = site
@@ -78,7 +75,7 @@ class Operation(RunFuture):
         """What the record holds of it besides its outcome: an attempt that was sent, say."""
         self.work: asyncio.Future[Any] | asyncio.TimerHandle | None = None
         """What the host does for it."""
-        self._canceller = canceller
+        self._executor = executor
         self._message: Any = None
 
     @property
@@ -98,10 +95,10 @@ class Operation(RunFuture):
             self._message = msg
             if not self.cancelling:  # A cancel scope says it again and again.
                 self.cancelling = True
-                self._canceller.operation_cancelled(self)
+                self._executor.operation_cancelled(self)
             return True
         super().cancel(msg)
-        self._canceller.operation_cancelled(self)
+        self._executor.operation_cancelled(self)
         return True
 
     def settle(self, event: Event, fields: Fields) -> None:

@@ -9,11 +9,13 @@ name `set`.
 from __future__ import annotations
 
 import sys
+from asyncio import tasks
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
 _ANYIO = "anyio._backends._asyncio"
+_TASKS = tasks.__dict__
 
 
 class InOrder(set[Any]):
@@ -66,8 +68,9 @@ def end() -> None:
         each.pop("set", None)
 
 
-def _modules() -> Iterator[dict[str, Any]]:
-    yield sys.modules["asyncio.tasks"].__dict__
-    # anyio loads this module at its first use, which may be in the middle of a turn.
+def _modules() -> tuple[dict[str, Any], ...]:
+    # anyio loads its module at its first use, which may be in the middle of a turn.
     if "anyio" in sys.modules:
-        yield import_module(_ANYIO).__dict__
+        anyio = sys.modules.get(_ANYIO) or import_module(_ANYIO)
+        return _TASKS, anyio.__dict__
+    return (_TASKS,)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextvars
-import inspect
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from refold.errors import RefoldError
 from refold.events.catalog.run import RunCheckpointed
@@ -13,10 +11,14 @@ from refold.events.catalog.steps import StepCompleted, StepFailed, TimerFired
 from refold.events.content import Encoded
 from refold.events.values import NotRecordable
 from refold.ledger.drafts import Draft
+from refold.runtime.env import EnvAsk
 from refold.runtime.errors import NotQuiet
 from refold.runtime.failures import message_of
-from refold.runtime.nesting import inside_step
+from refold.runtime.nesting import STEP, inside_step
 from refold.runtime.operations import Operation
+from refold.runtime.signals import CheckpointAsk
+from refold.runtime.steps import StepAsk
+from refold.runtime.timers import TimerAsk
 
 if TYPE_CHECKING:
     from refold.runtime.live import Live
@@ -58,14 +60,14 @@ class Steps(_Forgotten):
     kinds = ("step",)
 
     def begin(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
-        if inspect.iscoroutinefunction(ask.function):
+        ask = cast(StepAsk, operation.ask)
+        if ask.hints.is_async:
             operation.work = live.spawn(self._await(operation, live))
         else:
             live.later(operation, lambda: [_run(operation, live)])
 
     async def _await(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(StepAsk, operation.ask)
         started = live.monotonic()
         value, error = None, None
         with inside_step(ask.name):
@@ -81,11 +83,11 @@ class Steps(_Forgotten):
 
 
 def _run(operation: Operation, live: Live) -> Draft:
-    ask: Any = operation.ask
+    ask = cast(StepAsk, operation.ask)
     started = live.monotonic()
     value, error = None, None
     try:
-        value = contextvars.Context().run(_call, ask)
+        value = STEP.copy().run(ask.function, *ask.args, **ask.options)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001 - the step's outcome
@@ -93,13 +95,8 @@ def _run(operation: Operation, live: Live) -> Draft:
     return _step_draft(operation, live, value, error, started)
 
 
-def _call(ask: Any) -> Any:
-    with inside_step(ask.name):
-        return ask.function(*ask.args, **ask.options)
-
-
 def _step_draft(operation: Operation, live: Live, value: Any, error: BaseException | None, started: int) -> Draft:
-    ask: Any = operation.ask
+    ask = cast(StepAsk, operation.ask)
     duration = (live.monotonic() - started) // 1000
     if error is None:
         try:
@@ -122,7 +119,7 @@ class Environment(_Forgotten):
     kinds = ("env",)
 
     def begin(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(EnvAsk, operation.ask)
         value = os.environ.get(ask.variable)
         facts = StepCompleted(live.id("st"), ask.name, "io")
         live.arrive(operation, [Draft(facts, {"output": value}, output=value, site=operation.site)])
@@ -134,7 +131,7 @@ class Timers(_Forgotten):
     kinds = ("timer",)
 
     def begin(self, operation: Operation, live: Live) -> None:
-        ask: Any = operation.ask
+        ask = cast(TimerAsk, operation.ask)
         # A clock that was put back must not make it wait longer than it was told to.
         left = min(max(0, ask.due_us - live.now()), ask.delay_us)
         operation.work = live.call_later(left / 1_000_000, lambda: self.fire(operation, live))
@@ -142,7 +139,7 @@ class Timers(_Forgotten):
     @staticmethod
     def fire(operation: Operation, live: Live) -> None:
         """The timer's time has come, by the clock or by whoever moves the clock."""
-        ask: Any = operation.ask
+        ask = cast(TimerAsk, operation.ask)
         live.arrive(operation, [Draft(TimerFired(ask.delay_us), site=operation.site)])
 
 
@@ -166,6 +163,6 @@ class Checkpoints(_Forgotten):
         if others:
             live.refuse(operation, NotQuiet(f"A checkpoint was asked for while {', '.join(others)} is under way."))
             return
-        ask: Any = operation.ask
+        ask = cast(CheckpointAsk, operation.ask)
         facts = RunCheckpointed(executor.segment + 1, executor.signals.seqs())
         live.arrive(operation, [Draft(facts, {"state": ask.state}, output=ask.state, site=operation.site)])

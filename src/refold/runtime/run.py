@@ -16,6 +16,7 @@ from refold.events.identity import keyed_digest
 from refold.gateway.models import Completion, ModelCall, request_for
 from refold.gateway.retry import Retry
 from refold.gateway.tools import Tool, gateway_call
+from refold.runtime.ahead import answer
 from refold.runtime.calls import ToolAsk
 from refold.runtime.children import ChildAsk
 from refold.runtime.env import EnvAsk
@@ -220,7 +221,7 @@ class Run:
         return coro
 
     def _asked(self, ask: Ask) -> Coroutine[Any, Any, Any]:
-        coro = self._executor.answer(ask, place_of(sys._getframe(2)))
+        coro = answer(self._executor, ask, place_of(sys._getframe(2)))
         # A task that is made of it is called after what it asks for, not after the way in which it is asked.
         coro.__qualname__ = ask.name  # type: ignore[attr-defined]
         return coro

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import msgspec
 
 from refold.errors import RefoldError
-from refold.events.catalog.run import RunStarted, RunStopRequested
+from refold.events.catalog.run import RunPaused, RunStarted, RunStopRequested
 from refold.events.catalog.steps import SignalReceived
 from refold.events.content import Encoded
 from refold.events.envelope import Event
@@ -34,13 +34,14 @@ from refold.runtime.divergence import Divergence
 from refold.runtime.ending import Ending
 from refold.runtime.executor import Executor
 from refold.runtime.explaining import explained
-from refold.runtime.failures import code_of
 from refold.runtime.inference import Inferences
 from refold.runtime.live import Live
+from refold.runtime.operations import Fields
 from refold.runtime.performers import Checkpoints, Environment, Performer, Signals, Steps, Timers
 from refold.runtime.posting import Kind, payload_of, post
 from refold.runtime.record import Record
 from refold.runtime.run import Run
+from refold.runtime.segment import Main
 
 if TYPE_CHECKING:
     from refold.runtime.opened import Refold
@@ -61,7 +62,7 @@ class Running:
     ) -> None:
         self.run_id = run_id
         self.stream = Stream.run(run_id)
-        self.error: Exception | None = None
+        self.error: RefoldError | None = None
         """Why this process cannot go on with the run; the run itself is as its record says."""
         self.live: Live | None = None
         self.moved = asyncio.Event()
@@ -94,9 +95,12 @@ class Running:
             self.error = error
             if self._resume and isinstance(error, StreamOwned):
                 await self._ask_owner()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
-            _log.warning("run %s cannot go on here: %s", self.run_id, code_of(error))
+        except RefoldError as error:
+            _log.warning("run %s cannot go on here: %s", self.run_id, error.code)
             self.error = error
+        except Exception as error:  # noqa: BLE001 - whoever waits for the run is told, and not left to wait for ever
+            _log.error("run %s cannot go on here: %s", self.run_id, type(error).__qualname__)
+            self.error = _unexpected(self.run_id, error)
         finally:
             if self._writer is not None:
                 await self._let_go(self._writer)
@@ -147,29 +151,14 @@ class Running:
             spent = await spent_so_far(reader, self.run_id, begin.budget, started_us)
             for item in await reader.inbox(self.stream):
                 self.hand(item)
-        workflow = opened.app.find_workflow(begin.created.workflow, begin.created.workflow_version)
-        codec = opened.app.codec
-        clock, ids = opened.ledger.clock, opened.ledger.ids
-        ending = Ending(codec, workflow.result_hint, clock, ids)
-        ending.stopping = begin.stopping
-        calls = Calls(opened, writer, begin.created)
-        live = Live(writer, codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
-        live.paused = begin.paused
-        live.moved = self.moved
-        live.rested = opened.rested
-        record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
-        executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
-        live.executor = executor
-        self.live = live
-        if begin.started is None:
-            begin = begin._replace(started=writer.append(Draft(RunStarted())))
-        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and self._resume):
-            live.unpause()
+        live = self.live = self._lives(writer, begin, spent)
+        begin = self._goes_on(writer, begin, live)
+        executor = live.executor
         for event, fields in begin.unconsumed:
             executor.signals.put(event, fields)
         expiry: asyncio.TimerHandle | None = None
         try:
-            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, codec))
+            executor.start(begin.after, begin.clock_from, begin.segment, partial(begin.state, live.codec))
             self._begun.set()
             for item in self._waiting:
                 self._deliver(item, live)
@@ -186,6 +175,37 @@ class Running:
             executor.stop()
             await live.end()
 
+    def _lives(self, writer: StreamWriter, begin: Beginning, spent: Spent) -> Live:
+        """The run with its executor and all who perform for it; nothing has begun. Raises CodeUnavailable,
+        NotRegistered.
+        """
+        opened = self._opened
+        app, ledger = opened.app, opened.ledger
+        workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
+        ending = Ending(app.codec, workflow.result_hint, ledger.clock, ledger.ids)
+        ending.stopping = begin.stopping
+        calls = Calls(opened, writer, begin.created)
+        live = Live(writer, app.codec, spent, ending, calls, self._performers(writer, begin, spent, calls))
+        live.paused = begin.paused
+        live.moved = self.moved
+        live.rested = opened.rested
+        record = Record(opened.scope, self.run_id, begin.after, writer.head.seq)
+        live.executor = Executor(record, live, self._main(begin, live), Comparison(_no_end))
+        return live
+
+    def _goes_on(self, writer: StreamWriter, begin: Beginning, live: Live) -> Beginning:
+        """Says in the record that the run begins, or goes on after a pause that ends with this process having it."""
+        resumed, self._resume = self._resume, False  # A later pause is not what somebody asked to end.
+        if begin.started is None:
+            begin = begin._replace(started=writer.append(Draft(RunStarted())))
+            if begin.paused == "requested" and not resumed:
+                writer.append(Draft(RunPaused("requested")))  # A start says that it goes on.
+            else:
+                live.paused = None
+        elif begin.paused in ("waiting", "diverged") or (begin.paused == "requested" and resumed):
+            live.unpause()
+        return begin
+
     def _performers(self, writer: StreamWriter, begin: Beginning, spent: Spent, calls: Calls) -> list[Performer]:
         opened = self._opened
         return [
@@ -199,7 +219,7 @@ class Running:
             Children(opened, self.run_id, begin.created),
         ]
 
-    def _main(self, begin: Beginning, live: Live) -> Any:
+    def _main(self, begin: Beginning, live: Live) -> Main:
         app = self._opened.app
         codec = app.codec
         workflow = app.find_workflow(begin.created.workflow, begin.created.workflow_version)
@@ -255,7 +275,7 @@ class Running:
         else:
             live.unpause(item.key)
 
-    def _stop(self, live: Live, why: Any, basis: str, item: InboxItem | None) -> None:
+    def _stop(self, live: Live, why: Literal["canceled", "expired"], basis: str, item: InboxItem | None) -> None:
         if live.stopping(why):
             draft = Draft(RunStopRequested(why), {"basis": basis}, input=basis, actor=item.actor if item else "")
             live.post(draft, None if item is None else item.key)
@@ -281,7 +301,14 @@ class Running:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-def _no_end(event: Event, fields: Any, executor: Executor) -> None:
+def _unexpected(run_id: str, error: Exception) -> RefoldError:
+    said = f"{type(error).__qualname__}: {error}".removesuffix(".")
+    unexpected = RefoldError(f"Run {run_id} cannot go on here, for no reason that refold knows: {said}.", run_id=run_id)
+    unexpected.__cause__ = error
+    return unexpected
+
+
+def _no_end(event: Event, fields: Fields, executor: Executor) -> NoReturn:
     raise AssertionError("an open run's record has no end")
 
 

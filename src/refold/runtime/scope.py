@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 _NUMBERED = re.compile(r"Task-\d+\Z")
@@ -67,6 +68,7 @@ class SiteScope:
         return escaped(given) if given and not _NUMBERED.match(given) else self._name
 
 
+@lru_cache(maxsize=4096)
 def escaped(name: str) -> str:
     """A name as a part of a path: plain ASCII in which `/`, `#`, `~`, `:` and `%` stand for nothing else."""
     return _RESERVED.sub(_percent, name)[:200]

@@ -17,6 +17,7 @@ from refold.events.values import Registry
 from refold.runtime.divergence import first_difference
 from refold.runtime.failures import decode_error
 from refold.runtime.operations import Fields
+from refold.runtime.scope import escaped
 
 
 class Codec(NamedTuple):
@@ -82,6 +83,7 @@ class Hints(NamedTuple):
     """What a function says of itself: its name, and where the classes of its arguments and result are named."""
 
     name: str
+    is_async: bool
     arguments: Any
     result: Any
 
@@ -89,18 +91,17 @@ class Hints(NamedTuple):
 @lru_cache(maxsize=4096)
 def hints_of(function: Callable[..., Any]) -> Hints:
     """The annotations of a function; Any where there are none, or they cannot be read."""
+    name, is_async = step_name(function), inspect.iscoroutinefunction(function)
     try:
         found = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
     except (NameError, TypeError, AttributeError):
-        return Hints(step_name(function), Any, Any)
+        return Hints(name, is_async, Any, Any)
     result = found.pop("return", Any)
     parameters = tuple(found.values())
-    return Hints(step_name(function), tuple[parameters] if parameters else Any, result)  # type: ignore[valid-type]
+    return Hints(name, is_async, tuple[parameters] if parameters else Any, result)  # type: ignore[valid-type]
 
 
 def step_name(function: Callable[..., Any]) -> str:
     """What a function is called in sites and rows. A lambda has no name that would tell it from another."""
-    from refold.runtime.scope import escaped
-
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return escaped(str(name).rpartition("<locals>.")[2])

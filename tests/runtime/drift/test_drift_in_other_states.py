@@ -316,3 +316,44 @@ def test_the_code_of_a_def_workflow_is_changed(tmp_path: Path) -> None:
         rf.resume(run_id)
         rf.signal(run_id, "go", "on")
         assert rf.get(run_id).result() == [2, "on"]
+
+
+async def test_a_drift_is_still_told_after_much_was_decided_about_its_run(tmp_path: Path) -> None:
+    ledger, calls = str(tmp_path / "l.db"), 20
+
+    def app_of(name: str) -> App:
+        app = App("t")
+
+        @app.tool()
+        async def act(number: int) -> int:
+            await asyncio.Event().wait()
+            return number
+
+        def noted() -> str:
+            return name
+
+        noted.__qualname__ = name
+
+        @app.workflow(name="work")
+        async def work(run: Run) -> list[int]:
+            await run.step(noted)
+            return list(await asyncio.gather(*(act(each) for each in range(calls))))
+
+        return app
+
+    sent: list[str] = []
+    async with app_of("first").open(ledger) as rf, asyncio.timeout(20):
+        run = await rf.start("work")
+        async for event in rf.scope.follow(Stream.run(run.id)):
+            if event.type == "tool.dispatched":
+                sent.append(event.facts.tool_call_id)
+                if len(sent) == calls:
+                    break
+    async with app_of("second").open(ledger) as rf, asyncio.timeout(20):
+        with pytest.raises(RunPaused) as before:
+            await (await rf.get(run.id)).result()
+        for each in sent:
+            await rf.resolve(each, Happened(1), basis="the other side's log", by="ada")
+        with pytest.raises(RunPaused) as after:
+            await (await rf.get(run.id)).result()
+        assert after.value.facts["divergences"] == before.value.facts["divergences"] != []

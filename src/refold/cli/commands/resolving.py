@@ -10,6 +10,7 @@ from refold.cli.commands.steering import by_option
 from refold.cli.context import Cli, command
 from refold.cli.given import json_text, json_value
 from refold.cli.output import Cell, Output, status_cell
+from refold.cli.statuses import ENDED
 from refold.cli.terminal import clipped
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _print(out: Output, answer: dict[str, Any]) -> None:
     run_id = answer["run_id"]
     if answer["how"] == "already":
         out.line("  It was resolved so before; nothing changed.")
-    if answer["run_status"] in ("succeeded", "failed", "canceled", "expired"):
+    if answer["run_status"] in ENDED:
         out.line(f"  Its run {run_id} has ended; the decision stands in the annex, for whoever uses the same key.")
     elif answer["owned"]:
         out.line(f"  The process that has its run {run_id} goes on with it.")

@@ -11,6 +11,7 @@ from refold.cli.commands.running import run_row
 from refold.cli.context import ACTOR, Cli, command
 from refold.cli.given import json_text, json_value
 from refold.cli.output import Cell, Output, status_cell
+from refold.cli.statuses import ENDED
 
 if TYPE_CHECKING:
     from refold.ledger.ledger import ScopedLedger
@@ -138,7 +139,7 @@ async def _told(scope: ScopedLedger, run_id: str) -> dict[str, Any]:
 
 def _print(out: Output, answer: dict[str, Any]) -> None:
     run_id = answer["run_id"]
-    if answer["status"] in ("succeeded", "failed", "canceled", "expired"):
+    if answer["status"] in ENDED:
         closed = f" is {answer['status']}; its stream is closed at seq {answer['head_seq']}."
         out.line(Cell(run_id, "strong"), closed)
         return

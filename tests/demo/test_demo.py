@@ -15,12 +15,12 @@ def test_killed_and_started_again_the_demo_begins_anew_and_ends_well(tmp_path: P
     first = subprocess.Popen([*DEMO, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
     for line in first.stdout:
-        if "killed" in line:
+        if "killed (pid" in line:
             break
     first.send_signal(signal.SIGKILL)
     first.communicate()
     done = subprocess.run([*DEMO, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the payment service's log shows 1 charge" in done.stdout
-    charges = [json.loads(line) for line in (tmp_path / "payments.log").read_text().splitlines()]
+    charges = [json.loads(line) for line in (tmp_path / "again-1" / "payments.log").read_text().splitlines()]
     assert [line["account"] for line in charges] == ["", "bonus"]

@@ -3,7 +3,6 @@
 It takes what is recorded first, in order of seq, and checks that the code asks again what it asked then. When the
 record is exhausted - the frontier - whatever is asked and has no outcome goes to the *source* of the kind of
 execution: a live run performs it, a replay ends there. Nothing else depends on the kind.
-
 One delivery at a time: it is recorded, handed to the code, and the code runs until it is quiet; then the next. So the
 order of delivery is the order of seq, live and in every replay.
 """
@@ -97,7 +96,7 @@ class Executor:
         return self.at_frontier and not (self._scheduled or self._arrived or self._progressed)
 
     def schedule(self) -> None:
-        if not self._scheduled and not self.stopped and not self.closed:
+        if not (self._scheduled or self.stopped or self.closed):
             self._scheduled = True
             self._host.call_soon(self._drive)
 
@@ -125,13 +124,13 @@ class Executor:
         """The outcome of what is asked and awaited at once, where nothing but that can happen next."""
         if self.at_frontier or self.loop.busy or self._unfit is not None or perf_counter_ns() > self._until:
             return None
-        known = take_outcome(self._record.events, self._sites, site, ask)
+        known = take_outcome(self._record.events, self.sites, site, ask)
         if known is not None:
             self._end_turn()
             self.seq = known[0].seq
             self.loop.advance(known[0].recorded_at)
             self.loop.next_number()  # The operation's, had it been one.
-            self._sites.settle(site)
+            self.sites.settle(site)
         return known
 
     def site(self, ask: Ask) -> str:
@@ -144,7 +143,7 @@ class Executor:
     def register(self, ask: Ask, site: str, place: Place | None) -> Operation:
         operation = Operation(ask, site, self, self.loop, place)
         if isinstance(ask, SignalAsk) and (waiting := self.signals.take(ask.waits_for)) is not None:
-            self._sites.settle(operation.site)
+            self.sites.settle(operation.site)
             self._unfit = self._compare.handed(operation, *waiting)
             return operation
         self.asked[operation.site] = operation
@@ -158,8 +157,8 @@ class Executor:
         ask.operation = self._timers[handle] = operation
 
     def timer_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        if (operation := self._timers.pop(handle, None)) is not None:
-            operation.cancel()
+        if handle in self._timers:
+            self._timers.pop(handle).cancel()
 
     def waiting(self) -> bool:
         return bool(self.asked)
@@ -169,15 +168,11 @@ class Executor:
             return  # Code that is let go of cancels what it waits for; the run has not given it up.
         if not operation.cancelling:
             self.asked.pop(operation.site, None)
-            self._sites.settle(operation.site)
+            self.sites.settle(operation.site)
         if operation.begun and self.at_frontier:
             self.source.cancelled(operation)
         elif operation.begun and not operation.cancelling:  # One that drains is begun again instead.
             self._left[operation.site] = operation
-
-    def is_past(self, event: Event) -> bool:
-        """Whether the code is done with what an event is about."""
-        return self._sites.is_past(event)
 
     def cut(self, operation: Operation) -> None:
         """The code wants no more of a stream; its end is still to be recorded, and awaited."""
@@ -313,12 +308,12 @@ class Executor:
         if role is Role.SIGNAL or role is Role.STOP:
             self._deliver(event, fields, role)
             return True
-        site = self._sites.of(event)
+        site = self.sites.of(event)
         operation = self.asked.get(site)
         if operation is None:
             if site in self._left:
                 self._left[site].recorded.append((event, fields))
-            if not self._sites.is_past(event):
+            if not self.sites.is_past(event):
                 return self._diverge(self._compare.missing(event, fields, self))
             if role is Role.OUTCOME:
                 self.source.given_up(event)
@@ -342,7 +337,7 @@ class Executor:
             self._signal(event, fields)
         elif role is Role.STOP:
             self.main.cancel()
-        elif (operation := self.asked.get(self._sites.of(event))) is not None:
+        elif (operation := self.asked.get(self.sites.of(event))) is not None:
             self._settle(operation, event, fields, role)
 
     def _settle(self, operation: Operation, event: Event, fields: Fields, role: Role) -> None:
@@ -350,7 +345,7 @@ class Executor:
             operation.ask.part(event, fields)  # type: ignore[attr-defined]
             return None
         del self.asked[operation.site]
-        self._sites.settle(operation.site)
+        self.sites.settle(operation.site)
         if operation.cancelling and role is Role.OUTCOME:
             self.source.given_up(event)
         if event.type == "run.checkpointed":
@@ -387,7 +382,7 @@ class Executor:
         self._begun = True
         self.segment = number
         self.failure = None
-        self._sites = Sites(number)
+        self.sites = Sites(number)
         self._timers: dict[asyncio.TimerHandle, Operation] = {}
         self.loop = RunLoop(self, SiteScope(None, str(number)), started_us)
         try:

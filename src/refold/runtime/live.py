@@ -373,7 +373,7 @@ class Live:
         if self.paused in ("in_doubt", "waiting") and event.type in ("tool.resolved", "tool.dispatched"):
             self._resumed()
         role = role_of(event)
-        if role is Role.OUTCOME and self.executor.is_past(event):
+        if role is Role.OUTCOME and self.executor.sites.is_past(event):
             # At once: an equal call that waits for this one looks as soon as the answer is there, and must know that
             # nobody got it.
             self._calls.given_up(event)

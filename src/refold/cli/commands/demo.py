@@ -6,7 +6,7 @@ what it must be ends the demo with status 1. Killed and started again it begins 
 
 from __future__ import annotations
 
-import shutil
+import itertools
 import tempfile
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -17,7 +17,12 @@ from refold.cli.context import Cli, command
 
 
 @command("demo")
-@click.option("--keep", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to leave the demo's ledger.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where to leave the demo's ledger (a further folder in it each time).",
+)
 @click.option("--session", is_flag=True, help="Walk through a recorded session instead.")
 @click.option("--real-model", is_flag=True, help="With a real model, where one is installed (`make demo-model`).")
 def demo(cli: Cli, keep: Path | None, session: bool, real_model: bool) -> None:
@@ -31,9 +36,7 @@ def demo(cli: Cli, keep: Path | None, session: bool, real_model: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-demo-") as temporary:
         folder = Path(temporary)
         if keep is not None:
-            folder = keep.absolute()
-            folder.mkdir(parents=True, exist_ok=True)
-            _begin_anew(folder)
+            folder = _room(keep.absolute())
         if session:
             from refold.cli.walks.session import SessionWalk
 
@@ -46,6 +49,9 @@ def demo(cli: Cli, keep: Path | None, session: bool, real_model: bool) -> None:
             walk.run_with_real_model() if real_model else walk.run()
 
 
-def _begin_anew(folder: Path) -> None:
-    for each in (*folder.glob("demo.db*"), *folder.glob("*.log"), *folder.glob("agent.py")):
-        shutil.rmtree(each) if each.is_dir() else each.unlink()
+def _room(keep: Path) -> Path:
+    """A folder that nobody uses: a demo that was killed may have left a command that still reads its ledger."""
+    again = (keep / f"again-{number}" for number in itertools.count(1))
+    folder = next(each for each in itertools.chain((keep,), again) if not each.exists() or not any(each.iterdir()))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

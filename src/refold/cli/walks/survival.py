@@ -17,7 +17,7 @@ from typing import Any
 
 from refold.cli.output import Cell, Output
 from refold.cli.statuses import UNEQUAL, WAITING
-from refold.cli.walks.walk import Walk
+from refold.cli.walks.walk import DemoFailed, Walk
 from refold.demo.faults import Fault
 from refold.demo.processes import ServiceProcess, running
 
@@ -179,13 +179,16 @@ class SurvivalWalk(Walk):
             env={**os.environ, **self.environment},
             cwd=self._folder,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
             payments.faults.wait_until_held()
         finally:
             agent.send_signal(signal.SIGKILL)
-            agent.communicate()
+            said = agent.communicate()[1]
+        if agent.returncode != -signal.SIGKILL:
+            raise DemoFailed(f"The agent ended by itself, with {agent.returncode}: {said.strip()}")
         payments.faults.release()
         self._out.line(Cell("     killed", "bad"), f" (pid {agent.pid}), after the request had arrived")
 

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from refold import App, Happened, InferenceSkipping, ModelCall, Partial, Run, RunPaused, Scripted, Stream, ToolFailed
+from refold import (
+    App,
+    Happened,
+    InferenceSkipping,
+    ModelCall,
+    NotOffered,
+    Partial,
+    Run,
+    RunPaused,
+    Scripted,
+    Stream,
+    ToolFailed,
+)
 from refold.runtime.opened import Refold
 
 
@@ -169,6 +181,34 @@ async def test_models_and_their_calls_go_through_the_record(tmp_path: Path) -> N
         assert (await rf.replay(run.id, InferenceSkipping())).equal
         part = await rf.replay(run.id, Partial(until=3))
         assert [each["kind"] for each in part.state["waits_for"]] == ["infer"]
+
+
+async def test_a_model_gets_no_tool_that_it_was_not_offered(tmp_path: Path) -> None:
+    app, called = App("t", models={"main": Scripted([[ModelCall("c1", "wipe", {"what": "all"})]])}), []
+
+    @app.tool(effect="read")
+    def look(what: str) -> str:
+        return what
+
+    @app.tool(effect="unsafe")
+    def wipe(what: str) -> str:
+        called.append(what)
+        return what
+
+    @app.workflow()
+    async def work(run: Run) -> str:
+        answer = await run.infer("main", messages=[{"role": "user", "content": "?"}], tools=[look])
+        try:
+            await run.call(answer.calls[0])
+        except NotOffered as error:
+            return error.code
+        return "called"
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        assert await run.result() == "not_offered"
+        assert called == []
+        assert (await rf.replay(run.id, InferenceSkipping())).equal
 
 
 async def test_a_failure_that_the_other_side_answered_reaches_the_code(tmp_path: Path) -> None:

@@ -87,6 +87,15 @@ class OutcomeUnknown(Refused):
     remedy = "Have somebody resolve the doubt (`refold resolve CALL`), then call again."
 
 
+class NotOffered(Refused):
+    """A model asked for a tool that no request of the run had offered it. Nothing was called: what a model may do is what
+    `tools=` of its requests says, and not all that the App has.
+    """
+
+    code = "not_offered"
+    remedy = "Offer the tool (`run.infer(..., tools=[...])`), or call it yourself when the code wants it."
+
+
 class KeyExpired(Refused):
     """The key of an unsafe call is older than keys are kept, so that it cannot be told whether it was done."""
 

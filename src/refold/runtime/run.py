@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 from refold.events.identity import keyed_digest
+from refold.gateway.errors import NotOffered
 from refold.gateway.models import Completion, ModelCall, request_for
 from refold.gateway.retry import Retry
 from refold.gateway.tools import Tool, gateway_call
@@ -64,6 +65,7 @@ class Run:
         self._codec = codec
         self.state: Any = state
         """What the last `checkpoint` was given; None in the first segment."""
+        self._offered: set[str] | None = None
 
     @property
     def id(self) -> str:
@@ -128,6 +130,7 @@ class Run:
     ) -> InferAsk:
         provider = self._app.find_model(model)
         request = request_for(provider, messages, settings, [schema_of(each) for each in tools])
+        self._offered = (self._offered or set()) | {each.name for each in tools}
         return InferAsk(model, request, self._identity.secret, self._codec, timeout, retry, streams=streams)
 
     async def sleep(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
@@ -199,9 +202,12 @@ class Run:
 
     def call(self, call: ModelCall) -> Coroutine[Any, Any, Any]:
         """Makes a tool call that a model asked for, through the gateway. Raises NotRegistered, BadArguments, and what
-        the tool's call raises.
+        the tool's call raises; NotOffered for a tool that no request of this segment had offered, where there was one.
         """
         tool = self._app.find_tool(call.name)
+        if self._offered is not None and tool.name not in self._offered:
+            offered = ", ".join(sorted(self._offered)) or "none"
+            raise NotOffered(f"A model asked for {tool.name}, which it was not offered ({offered}).", tool=tool.name)
         return self.tool(tool, tool.from_json(call.arguments), None, call.id or None)
 
     def tool(

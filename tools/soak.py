@@ -1,4 +1,6 @@
-"""Run the long campaigns and keep what they printed in soak/<date>.txt.
+"""Run the long campaigns and keep what they printed in soak/<date>.txt: `python tools/soak.py`.
+
+`python tools/soak.py NAME PATH...` runs those of some tests alone, into soak/<date>-NAME.txt.
 
 Kills at every point with more processes and seeds, tens of thousands of flipped bits, a gigabyte imported and
 interrupted. Short forms of all of them are in `make test`; nothing here is needed to pass, everything here was needed
@@ -25,7 +27,12 @@ CAMPAIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def main() -> int:
-    target = ROOT / "soak" / f"{datetime.now(UTC):%Y-%m-%d}.txt"
+    name, *paths = sys.argv[1:] or [""]
+    campaigns = CAMPAIGNS
+    if paths:
+        marked, arguments = CAMPAIGNS[0]
+        campaigns = ((f"{marked}, of {name}", (*arguments, *paths)),)
+    target = ROOT / "soak" / f"{datetime.now(UTC):%Y-%m-%d}{f'-{name}' if name else ''}.txt"
     target.parent.mkdir(exist_ok=True)
     failed = []
     with target.open("w", encoding="utf-8") as report:
@@ -37,7 +44,7 @@ def main() -> int:
 
         tell(f"refold soak, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
         tell(f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, {os.cpu_count()} processors")
-        for name, arguments in CAMPAIGNS:
+        for name, arguments in campaigns:
             tell(f"\n== {name}: python {' '.join(arguments)}")
             started = datetime.now(UTC)
             status = 0
@@ -49,7 +56,7 @@ def main() -> int:
             tell(f"== {name}: {'ok' if status == 0 else f'FAILED ({status})'} after {datetime.now(UTC) - started}")
             if status:
                 failed.append(name)
-        tell(f"\n{len(CAMPAIGNS) - len(failed)} campaigns ok, {len(failed)} failed")
+        tell(f"\n{len(campaigns) - len(failed)} campaigns ok, {len(failed)} failed")
     return 1 if failed else 0
 
 

@@ -88,8 +88,8 @@ class OutcomeUnknown(Refused):
 
 
 class NotOffered(Refused):
-    """A model asked for a tool that no request of the run had offered it. Nothing was called: what a model may do is what
-    `tools=` of its requests says, and not all that the App has.
+    """A model asked for a tool that no request of the run had offered it. Nothing was called: what a model may do is
+    what `tools=` of its requests says, and not all that the App has.
     """
 
     code = "not_offered"

@@ -148,9 +148,8 @@ class SurvivalWalk(Walk):
         self._title("Model and payment service are stopped. Everything from here on needs the ledger only.")
         items = self._ask("evidence", self._run)["evidence_items"]
         failed = [item["key"] for item in items if item["status"] == "fail"]
-        self._say(
-            f"Kind 1, evidence: {len(items)} items, {len(failed)} failed. Kind 2, catch-up: the events after seq 8:"
-        )
+        self._say(f"Kind 1, evidence: {len(items)} items; not there: {', '.join(failed)}.")
+        self._say("Kind 2, catch-up: the events after seq 8:")
         for line in self._lines("events", self._run, "--after", "8")[:3]:
             self._say(f"  {line['seq']:>4}  {line['type']}")
         for mode in ("projection-only", "inference-skipping"):

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -181,11 +182,12 @@ class SurvivalWalk(Walk):
             stderr=subprocess.PIPE,
             text=True,
         )
-        try:
-            payments.faults.wait_until_held()
-        finally:
-            agent.send_signal(signal.SIGKILL)
-            said = agent.communicate()[1]
+        held = threading.Thread(target=payments.faults.wait_until_held, daemon=True)
+        held.start()
+        while held.is_alive() and agent.poll() is None:
+            held.join(0.05)
+        agent.send_signal(signal.SIGKILL)
+        said = agent.communicate()[1]
         if agent.returncode != -signal.SIGKILL:
             raise DemoFailed(f"The agent ended by itself, with {agent.returncode}: {said.strip()}")
         payments.faults.release()

@@ -21,6 +21,7 @@ from refold import (
     RunPaused,
     Scripted,
     StepFailed,
+    Stream,
 )
 from refold.clock import SystemClock
 from refold.errors import RefoldError
@@ -216,3 +217,30 @@ async def test_whatever_a_provider_raises_fails_the_inference(error: type[BaseEx
     async with app.open(str(tmp_path / "l.db")) as rf:
         run = await rf.start(asks)
         assert await asyncio.wait_for(run.result(), PATIENCE) == "inference_failed"
+
+
+async def test_code_that_spins_while_a_call_is_out_ends_when_the_call_has_settled(tmp_path: Path) -> None:
+    app, answer = App("t"), asyncio.Event()
+
+    @app.tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        await answer.wait()
+        return "paid"
+
+    @app.workflow()
+    async def work(run: Run) -> None:
+        asyncio.create_task(pay(7), name="paying")  # noqa: RUF006 - the spinning below keeps it
+        await run.sleep(0.01)
+        while True:
+            await asyncio.sleep(0)
+
+    async with app.open(str(tmp_path / "l.db")) as rf:
+        run = await rf.start(work)
+        async for event in rf.scope.follow(Stream.run(run.id)):
+            if event.type == "timer.fired":
+                answer.set()
+        with pytest.raises(RunEnded) as ended:
+            await asyncio.wait_for(run.result(), PATIENCE)
+        assert ended.value.facts["error_code"] == "never_quiet"
+        assert "tool.answered" in [event.type async for event in rf.scope.read(Stream.run(run.id))]
+        assert (await rf.replay(run.id, InferenceSkipping())).equal

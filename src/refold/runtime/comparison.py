@@ -56,13 +56,16 @@ class Comparison:
     def spinning(
         self, error: RefoldError, following: Iterable[tuple[Event, Fields]], executor: Executor
     ) -> Divergence | None:
-        """The code goes on and on where, on record, it waited - unless the record says that it was ended for that."""
+        """The code goes on and on where, on record, it waited - unless the record says that it was ended for that,
+        when what it had out had settled.
+        """
         for event, fields in following:
             role = role_of(event)
             if role is Role.TERMINAL:
                 executor.failure, executor.seq = error, event.seq
                 return self.end(event, fields, executor)
-            if role is not Role.NONE:
+            out = executor.sites.of(event) in executor.asked or executor.sites.is_past(event)
+            if role is not Role.NONE and not out:
                 break
         return Divergence(executor.seq, None, "missing", None, None, error.message, None, error.remedy)
 

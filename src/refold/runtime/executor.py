@@ -69,8 +69,6 @@ class Executor:
         self.failure: BaseException | None = None  # What the code was ended with, instead of by itself.
         self._unfit: Divergence | None = None
 
-    # From outside.
-
     def start(self, after: int, started_us: int, segment: int = 0, state: State = lambda: None) -> None:
         """Makes the code's loop, for a segment that begins with event `after`; it turns in the host's next callback."""
         self._begin_segment(segment, state, started_us, after)
@@ -203,7 +201,10 @@ class Executor:
         if self._record.exhausted and not self.at_frontier:
             self.at_frontier = True
             self.source.frontier(list(self._left.values()))
-        if self.at_frontier or not self._diverge(self._compare.spinning(error, iter(self._record.take, None), self)):
+        if self.at_frontier:
+            self.failure = error
+            return self.schedule()  # What has arrived meanwhile comes before the end.
+        if not self._diverge(self._compare.spinning(error, iter(self._record.take, None), self)):
             self.failure = error
             self.source.ended()
         return None
@@ -212,7 +213,7 @@ class Executor:
         if not self.at_frontier and not self._catch_up(until):
             return self.schedule()
         while not self.stopped:
-            if not self.loop.turn(_SLICE):
+            if self.failure is None and not self.loop.turn(_SLICE):  # What code that spins has out is still recorded.
                 return self.schedule()
             if self._end_turn() or self.stopped or not self._next():
                 return None
@@ -272,7 +273,7 @@ class Executor:
             event, fields = self.source.record(arrival)
             self._deliver(event, fields, role_of(event))
             return not self.stopped
-        if self.main.done() and not any(each.ask.drains for each in self.asked.values()):
+        if (self.main.done() or self.failure) and not any(each.ask.drains for each in self.asked.values()):
             self.source.ended()
         else:
             self.source.idle()
@@ -373,8 +374,6 @@ class Executor:
         if not self.stopped:
             self.stop()
         return True
-
-    # Segments.
 
     def _begin_segment(self, number: int, state: State, started_us: int, seq: int) -> None:
         if self._begun:

@@ -29,7 +29,9 @@ async def exact_content(reader: Reader, stream: Stream, event: Event, types: Reg
     stored = decode_content(found)
     fields: dict[str, Any] = values.decode(bytes(stored.values), types=types)
     for name, parts in stored.parts.items():
-        fields[name] = [await _part(reader, stream, number, types) for number in parts.numbers()]
+        fields[name] = [
+            values.decode(await part_payload(reader, stream, number), types=types) for number in parts.numbers()
+        ]
     return fields
 
 
@@ -40,15 +42,21 @@ def stored_content(event: Event, stream: str = "its stream") -> bytes | None:
     row = event.stored
     if row.content_digest is None:
         return None
-    if row.content is None:
-        raise Erased(f"The content of event {event.seq} of {stream} was erased.", stream=stream, seq=event.seq)
-    if sha256(row.content).digest() != row.content_digest:
-        raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
-    return row.content
+    return checked_content(row.content, row.content_digest, event.seq, stream)
 
 
-async def _part(reader: Reader, stream: Stream, number: int, types: Registry | None) -> Any:
+def checked_content(content: bytes | None, digest: bytes, seq: int, stream: str) -> bytes:
+    """Stored content that matches its digest. Raises Erased, ContentDamaged."""
+    if content is None:
+        raise Erased(f"The content of event {seq} of {stream} was erased.", stream=stream, seq=seq)
+    if sha256(content).digest() != digest:
+        raise ContentDamaged(f"The content of event {seq} of {stream} does not match its digest.", seq=seq)
+    return content
+
+
+async def part_payload(reader: Reader, stream: Stream, number: int) -> bytes:
+    """The bytes of a run's numbered part, checked. Raises ContentDamaged."""
     blob = await reader.blob(stream, number)
     if blob is None or blob.stored is None or sha256(blob.stored).digest() != blob.digest:
         raise ContentDamaged(f"Part {number} of {stream} is missing or does not match its digest.", part=number)
-    return values.decode(unseal(blob.stored), types=types)
+    return unseal(blob.stored)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from hashlib import sha256
 
 import msgspec
 
-from refold.events.content import ContentDamaged, OpenedContent, open_content, unseal
+from refold.events.content import OpenedContent, open_content
 from refold.events.envelope import Event
 from refold.events.identity import Stream
 from refold.gateway.outcomes import read_artifact
-from refold.ledger.errors import Erased
 from refold.ledger.ledger import ScopedLedger
 from refold.ledger.port import Reader
+from refold.ledger.reading import checked_content, part_payload
 from refold.runtime.operations import Fields
 
 _PAGE = 1000
@@ -82,25 +81,10 @@ async def read_fields(reader: Reader, stream: Stream, event: Event, *, whole: bo
 
 
 def _opened(stream: Stream, event: Event, digest: bytes, content: bytes | None) -> OpenedContent:
-    if content is None:
-        raise Erased(
-            f"The content of event {event.seq} of {stream} was erased; its run cannot be replayed through its code.",
-            stream=str(stream),
-            seq=event.seq,
-        )
-    if sha256(content).digest() != digest:
-        raise ContentDamaged(f"The content of event {event.seq} of {stream} does not match its digest.", seq=event.seq)
-    return open_content(content)
+    return open_content(checked_content(content, digest, event.seq, str(stream)))
 
 
 async def _read_parts(reader: Reader, stream: Stream, opened: OpenedContent) -> None:
     for name, parts in opened.parts.items():
-        values = [await _part(reader, stream, number) for number in parts.numbers()]
+        values = [await part_payload(reader, stream, number) for number in parts.numbers()]
         opened.values[name] = msgspec.Raw(b"[%b]" % b",".join(values))
-
-
-async def _part(reader: Reader, stream: Stream, number: int) -> bytes:
-    blob = await reader.blob(stream, number)
-    if blob is None or blob.stored is None or sha256(blob.stored).digest() != blob.digest:
-        raise ContentDamaged(f"Part {number} of {stream} is missing or does not match its digest.", part=number)
-    return unseal(blob.stored)
